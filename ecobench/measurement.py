@@ -1,0 +1,169 @@
+"""The nouns of measurement: meters, windows, energies, flags, and what qualifies a number.
+
+Every quantity's name ends in its unit. Missing is `None` with a reason beside it, never 0 and never NaN.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ReadingKind(StrEnum):
+    """What a number read from a meter means."""
+
+    INSTANT_POWER = "instant_power"
+    AVERAGE_POWER = "average_power"
+    ENERGY_COUNTER = "energy_counter"
+
+
+class Boundary(StrEnum):
+    """What a figure includes. A sum of parts is none of the others."""
+
+    GPU = "gpu"
+    CPU = "cpu"
+    NODE = "node"
+    FACILITY = "facility"
+
+
+class Evidence(StrEnum):
+    """How a figure was obtained. Only figures of equal boundary and evidence are compared."""
+
+    SIM = "SIM"
+    EST = "EST"
+    G0 = "G0"
+    G1 = "G1"
+    C1 = "C1"
+    N1 = "N1"
+    N2 = "N2"
+    N3 = "N3"
+
+
+class Severity(StrEnum):
+    """How much a quality flag takes away: nothing, some trust, or the result."""
+
+    INFO = "info"
+    WARNING = "warning"
+    INVALID = "invalid"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """A closed interval, in the unit of the figure that it belongs to (or a share, where the name says so)."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeterInfo:
+    """What one meter reads, how often, and how far it can be trusted.
+
+    Attributes:
+        domain: the power domain, `cpu:0/package`. Unique among the meters of one kind in a trial.
+        interface: the way in: `powercap`, `estimate`.
+        si_per_count: joules (or watts) of one raw count.
+        period_ns: how often the sampler asks.
+        wraps_at_count: the raw counter starts again from 0 after this many counts; None: it does not wrap.
+        max_power_w: more than this cannot be, a delta beyond it is no energy; None: no bound known.
+        instrument_share: interval of (truth - reading)/reading, k = 2.
+        counted: what the domain includes, in words, for the lines under a result.
+        basis: where `instrument_share` and any model come from.
+    """
+
+    domain: str
+    kind: ReadingKind
+    interface: str
+    boundary: Boundary
+    evidence: Evidence
+    si_per_count: float
+    period_ns: int
+    wraps_at_count: int | None
+    max_power_w: float | None
+    instrument_share: Interval
+    counted: str
+    basis: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeterAbsence:
+    """A meter that could have been there, why it is not, and what would bring it."""
+
+    interface: str
+    domain: str | None
+    reason: str
+    remedy: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QualityFlag:
+    """A reason to doubt a number."""
+
+    code: str
+    severity: Severity
+    evidence: str
+    remedy: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """One stretch of time, `start_ns < stop_ns`, on the machine's monotonic clock."""
+
+    start_ns: int
+    stop_ns: int
+
+    def __post_init__(self) -> None:
+        if self.stop_ns <= self.start_ns:
+            raise ValueError(f"segment stops at {self.stop_ns}, not after its start {self.start_ns}")
+
+    @property
+    def duration_ns(self) -> int:
+        return self.stop_ns - self.start_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """What energy is asked for: disjoint segments of one phase in order of time."""
+
+    phase: str
+    segments: tuple[Segment, ...]
+
+    @property
+    def duration_ns(self) -> int:
+        return sum(segment.duration_ns for segment in self.segments)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DomainEnergy:
+    """Energy of one power domain over one window.
+
+    Attributes:
+        method: `counter` (differences of an energy counter) or `integral` (of polled power).
+        energy_j: None where the samples do not carry a number; `reason` says why.
+        instrument: what the instrument leaves open, in J, k = 2; None where `energy_j` is.
+        coverage_share: share of the window's time that samples cover, 0 to 1.
+        largest_gap_s: longest time without a sample that touches the window; None without any sample.
+    """
+
+    domain: str
+    boundary: Boundary
+    evidence: Evidence
+    method: str
+    energy_j: float | None
+    reason: str | None
+    instrument: Interval | None
+    coverage_share: float
+    largest_gap_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundaryEnergy:
+    """Energy within one boundary over one window: the sum of its domains, each metered apart.
+
+    Domains of one boundary are taken as fully correlated: their instrument intervals add linearly.
+    """
+
+    boundary: Boundary
+    evidence: Evidence
+    domains: tuple[str, ...]
+    energy_j: float | None
+    reason: str | None
+    instrument: Interval | None

@@ -1,0 +1,275 @@
+"""The stored records: what was asked for, on which machine, what each trial found, and the run's summary.
+
+Frozen, and made of the nouns in `ecobench.measurement`. A record holds data and nothing that acts; `ecobench.store`
+reads and writes them as JSON.
+
+Format history (`schema`): 1, first.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from ecobench.measurement import (
+    Boundary,
+    BoundaryEnergy,
+    DomainEnergy,
+    Evidence,
+    Interval,
+    MeterAbsence,
+    MeterInfo,
+    QualityFlag,
+)
+
+SCHEMA = 1
+
+ParameterValue: TypeAlias = int | float | str
+
+
+class TrialStatus(StrEnum):
+    """How a trial ended. `lost` is said of a trial whose harness ended before it could write the record."""
+
+    DONE = "done"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    LOST = "lost"
+
+
+class StopReason(StrEnum):
+    """What `--until` may count."""
+
+    STEPS = "steps"
+    LOSS = "loss"
+    TIME = "time"
+    ENERGY = "energy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseResult:
+    """Time and energy of one phase of one trial; the innermost phase owns each instant."""
+
+    phase: str
+    duration_s: float
+    n_segments: int
+    domains: tuple[DomainEnergy, ...]
+    boundaries: tuple[BoundaryEnergy, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricValue:
+    """One `metric` event; `time_ns` on the machine's monotonic clock."""
+
+    name: str
+    value: float
+    unit: str
+    step: int
+    time_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What the workload trains towards: `metric <= at_most`."""
+
+    metric: str
+    at_most: float
+    unit: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetResult:
+    """Whether one trial's last value met the target, and where the metric first did.
+
+    The first crossing is secondary: a single crossing certifies nothing (DESIGN: energy to target).
+    """
+
+    target: Target
+    final_value: float | None
+    is_met: bool
+    first_step: int | None
+    first_n_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialResult:
+    """What one trial measured in its measured phase, and beside it in all others. Derived from events and samples.
+
+    Attributes:
+        n_tokens: None where the workload reported no step inside the measured phase.
+        boundaries: energy of the measured phase by boundary; empty without a meter.
+    """
+
+    measured_phase: str
+    duration_s: float | None
+    n_steps: int | None
+    n_tokens: int | None
+    boundaries: tuple[BoundaryEnergy, ...]
+    phases: tuple[PhaseResult, ...]
+    final_metrics: tuple[MetricValue, ...]
+    target: TargetResult | None
+    data_hash: str | None
+    flags: tuple[QualityFlag, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialTimes:
+    """The trial's own instants, on the machine's monotonic clock."""
+
+    sampler_up_ns: int
+    launch_ns: int
+    exit_ns: int
+    sampler_down_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialRecord:
+    """`trial.json`: one execution of one configuration, as it ended.
+
+    Attributes:
+        exit_code: of the workload; negative is the signal that ended it; None where it never started.
+        message: one line on how it ended, None where all is well.
+        n_orphans_ended: processes that the workload left behind and that were ended after it.
+    """
+
+    schema: int
+    index: int
+    status: TrialStatus
+    started_utc: str
+    boot_id: str
+    times: TrialTimes | None
+    exit_code: int | None
+    message: str | None
+    n_orphans_ended: int
+    result: TrialResult | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopRule:
+    """`--until`: the workload is asked to stop once this is reached; it truncates, it never rescales a schedule.
+
+    Attributes:
+        limit: steps, loss, seconds or joules, by `reason`.
+        text: as typed.
+    """
+
+    reason: StopReason
+    limit: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """Everything that was asked for, resolved: the one configuration that all trials of the run execute."""
+
+    workload: str
+    workload_path: str
+    preset: str
+    ranks: int
+    parameters: dict[str, ParameterValue]
+    command: tuple[str, ...]
+    environment: dict[str, str]
+    measured_phase: str
+    token_rule: str
+    target: Target | None
+    meter: str
+    n_trials: int
+    stop_rule: StopRule | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineRecord:
+    """The machine that a run ran on. No host name: a report is sent around."""
+
+    system: str
+    kernel: str
+    architecture: str
+    cpu_model: str
+    n_logical_cpus: int
+    memory_bytes: int
+    python: str
+    boot_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """What produced the numbers: versions of the packages, and the state of the checkout where there is one."""
+
+    ecobench: str
+    packages: dict[str, str]
+    git_commit: str | None
+    git_is_dirty: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """`run.json`: written before the first trial starts."""
+
+    schema: int
+    id: str
+    created_utc: str
+    argv: tuple[str, ...]
+    spec: RunSpec
+    machine: MachineRecord
+    provenance: Provenance
+    meters: tuple[MeterInfo, ...]
+    absences: tuple[MeterAbsence, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One printed number, with everything that qualifies it.
+
+    Attributes:
+        key: `energy_per_token_j`; the JSON name, its unit at the end.
+        value: mean over the trials that have it; None with a `reason`.
+        n: trials behind the value.
+        repeatability: 95 % interval of the mean between trials (t); None where n < 2.
+        instrument: interval that the instrument leaves open, k = 2; None where there is none to state.
+    """
+
+    key: str
+    label: str
+    value: float | None
+    unit: str
+    reason: str | None
+    n: int
+    repeatability: Interval | None
+    instrument: Interval | None
+    boundary: Boundary | None
+    evidence: Evidence | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseSummary:
+    """Mean time and energy of one phase over the trials."""
+
+    phase: str
+    is_measured: bool
+    duration_s: float
+    figures: tuple[Figure, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """`summary.json`: what a run found. Derived, and rebuildable from the trials.
+
+    Attributes:
+        status: worst status of the trials.
+        is_valid: no trial failed and no flag says `invalid`.
+        not_counted: what the energy does not include, in words.
+        to_improve: what would make the numbers better on this machine.
+    """
+
+    schema: int
+    id: str
+    status: TrialStatus
+    is_valid: bool
+    n_trials: int
+    n_trials_planned: int
+    figures: tuple[Figure, ...]
+    phases: tuple[PhaseSummary, ...]
+    target: Target | None
+    n_target_met: int | None
+    flags: tuple[QualityFlag, ...]
+    not_counted: tuple[str, ...]
+    to_improve: tuple[str, ...]
