@@ -1,0 +1,335 @@
+"""The workload's manifest (`workload.toml`): what a workload declares, and how a request is resolved against it.
+
+Pure: text in, frozen records out. Unknown keys are refused with a suggestion, and so are values of another type or out
+of range: a typo never becomes a default.
+"""
+
+import shlex
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeVar, get_args
+
+from ecobench.errors import ManifestError, RequestError
+from ecobench.parameters import Parameter, ParameterType, suggest
+from ecobench.records import ParameterValue, Target
+from ecobench.units import parse_duration_s
+
+Hardware = Literal["cpu", "gpu"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preset:
+    """A named set of values for one kind of hardware."""
+
+    name: str
+    hardware: Hardware
+    ranks: int
+    parameters: Mapping[str, ParameterValue]
+    environment: Mapping[str, str]
+    target: Target | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataSource:
+    """Data that presets need, and the two commands that make it and tell about it."""
+
+    name: str
+    summary: str
+    presets: tuple[str, ...]
+    tokenize: str
+    info: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Smoke:
+    """A variant of the workload that takes seconds, for its contract test."""
+
+    preset: str
+    parameters: Mapping[str, ParameterValue]
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """Everything that a `workload.toml` declares."""
+
+    name: str
+    summary: str
+    command: str
+    measured_phase: str
+    token_rule: str
+    parameters: Mapping[str, Parameter]
+    axes: Mapping[str, Mapping[str, tuple[ParameterValue, ...]]]
+    presets: Mapping[str, Preset]
+    data: Mapping[str, DataSource]
+    smoke: Smoke | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A request resolved against a manifest: one preset with the values that were set over it."""
+
+    preset: Preset
+    ranks: int
+    parameters: dict[str, ParameterValue] = field(default_factory=dict)
+
+
+def parse_manifest(text: str, *, where: str) -> Manifest:
+    """The manifest that `text` declares; `where` names the file in errors.
+
+    Raises:
+        ManifestError: not TOML, a key that is not known, missing, or of the wrong type, or a value that contradicts
+            another.
+    """
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ManifestError(f"{where}: {error}", hint="workload.toml is TOML; see docs/reference/workload.md") from None
+    reader = _Reader(table, where=where)
+    parameters = {name: _parse_parameter(name, sub) for name, sub in reader.tables("parameters").items()}
+    presets = {name: _parse_preset(name, sub, parameters) for name, sub in reader.tables("presets").items()}
+    if not presets:
+        raise ManifestError(f"{where}: no preset", hint='declare one: [presets.cpu] with hardware = "cpu"')
+    axes = {}
+    for name, sub in reader.tables("axes").items():
+        parameter = _lookup(name, parameters, what="parameter", where=sub.where)
+        axes[name] = {
+            preset: tuple(_check(parameter, value, where=sub.where) for value in sub.take(preset, list))
+            for preset in list(sub.rest())
+        }
+        for preset in axes[name]:
+            _lookup(preset, presets, what="preset", where=sub.where)
+    data = {name: _parse_data(name, sub, presets) for name, sub in reader.tables("data").items()}
+    smoke = None
+    if "smoke" in table:
+        sub = reader.table("smoke")
+        smoke = Smoke(
+            preset=_lookup(sub.take("preset", str), presets, what="preset", where=sub.where).name,
+            parameters=_parse_values(sub, parameters),
+            timeout_s=_parse_timeout(sub),
+        )
+        sub.close()
+    manifest = Manifest(
+        name=reader.take("name", str),
+        summary=reader.take("summary", str),
+        command=reader.take("command", str),
+        measured_phase=reader.take("measured_phase", str),
+        token_rule=reader.take("token_rule", str),
+        parameters=parameters,
+        axes=axes,
+        presets=presets,
+        data=data,
+        smoke=smoke,
+    )
+    reader.close()
+    if not manifest.name.replace("-", "").replace("_", "").isalnum():
+        raise ManifestError(
+            f"{where}: name `{manifest.name}`", hint="letters, digits, - and _ only: it is part of run ids"
+        )
+    expand_command(manifest.command, python="python", ranks=1)
+    return manifest
+
+
+def choose(
+    manifest: Manifest,
+    *,
+    preset: str | None,
+    hardware: Hardware,
+    settings: Iterable[str] = (),
+) -> Choice:
+    """The preset asked for (else the first for this hardware), with `settings` (`NAME=VALUE`) over it.
+
+    `ranks` is not a parameter of the workload but may be set the same way.
+
+    Raises:
+        RequestError: an unknown preset or parameter, or a value that is refused.
+    """
+    if preset is not None:
+        chosen = _lookup(preset, manifest.presets, what="preset", where=manifest.name, error=RequestError)
+    else:
+        fitting = [one for one in manifest.presets.values() if one.hardware == hardware]
+        if not fitting:
+            names = ", ".join(manifest.presets)
+            raise RequestError(
+                f"{manifest.name} has no preset for a machine with {hardware} only", hint=f"--preset {names}"
+            )
+        chosen = fitting[0]
+    values: dict[str, ParameterValue] = {name: one.default for name, one in manifest.parameters.items()}
+    values.update(chosen.parameters)
+    ranks = chosen.ranks
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or not name:
+            raise RequestError(f"`--set {setting}`", hint="write it as --set NAME=VALUE")
+        if name == "ranks":
+            ranks_parameter = Parameter(name="ranks", type="int", default=chosen.ranks, minimum=1, help="processes")
+            ranks = int(ranks_parameter.parse(text.strip()))
+            continue
+        known = _lookup(name, manifest.parameters, what="parameter", where=manifest.name, error=RequestError)
+        values[name] = known.parse(text.strip())
+    return Choice(preset=chosen, ranks=ranks, parameters=values)
+
+
+def expand_command(
+    template: str, *, python: str, ranks: int, parameters: Mapping[str, ParameterValue] | None = None
+) -> tuple[str, ...]:
+    """The argument list of a command template, every parameter appended as `--name=value`.
+
+    Raises:
+        ManifestError: the template is empty, badly quoted, or names a field that is not {python} or {ranks}.
+    """
+    try:
+        words = [word.format(python=python, ranks=ranks) for word in shlex.split(template)]
+    except (KeyError, IndexError, ValueError) as error:
+        raise ManifestError(
+            f"command `{template}`: {error}", hint="it may hold {python} and {ranks}; quote words as in a shell"
+        ) from None
+    if not words:
+        raise ManifestError("the command is empty", hint='for example command = "{python} train.py"')
+    return (*words, *(f"--{name}={value}" for name, value in (parameters or {}).items()))
+
+
+class _Reader:
+    """A TOML table that is emptied key by key; what is left over at the end was not understood."""
+
+    def __init__(self, table: Mapping[str, object], *, where: str) -> None:
+        self._table = dict(table)
+        self._taken: list[str] = []
+        self.where = where
+
+    def take(self, key: str, kind: type[T]) -> T:
+        if key not in self._table:
+            near = suggest(key, self._table) if self._table else "the table is empty"
+            raise ManifestError(
+                f"{self.where}: `{key}` is missing", hint=near.replace("did you mean", "is it written as")
+            )
+        value = self.take_or(key, kind, None)
+        assert value is not None
+        return value
+
+    def take_or(self, key: str, kind: type[T], default: T | None) -> T | None:
+        self._taken.append(key)
+        if key not in self._table:
+            return default
+        value = self._table.pop(key)
+        if kind is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise ManifestError(f"{self.where}: `{key}` is {value!r}", hint=f"it is a {kind.__name__}")
+        return value
+
+    def table(self, key: str) -> "_Reader":
+        return _Reader(self.take_or(key, dict, {}) or {}, where=f"{self.where}: {key}")
+
+    def tables(self, key: str) -> dict[str, "_Reader"]:
+        found = {}
+        for name, value in (self.take_or(key, dict, {}) or {}).items():
+            if not isinstance(value, dict):
+                raise ManifestError(f"{self.where}: {key}.{name} is {value!r}", hint=f"it is a table, [{key}.{name}]")
+            found[name] = _Reader(value, where=f"{self.where}: {key}.{name}")
+        return found
+
+    def rest(self) -> dict[str, object]:
+        return dict(self._table)
+
+    def close(self) -> None:
+        for key in self._table:
+            raise ManifestError(f"{self.where}: unknown key `{key}`", hint=suggest(key, self._taken))
+
+
+def _parse_parameter(name: str, reader: _Reader) -> Parameter:
+    kind = reader.take("type", str)
+    if kind not in get_args(ParameterType):
+        raise ManifestError(f"{reader.where}: type `{kind}`", hint=suggest(kind, get_args(ParameterType)))
+    allowed = reader.take_or("allowed", list, None)
+    raw_default = reader.rest().get("default")
+    parameter = Parameter(
+        name=name,
+        type=kind,  # type: ignore[arg-type]  # checked against the literal's own values above
+        default=reader.take("default", type(raw_default) if raw_default is not None else str),  # type: ignore[arg-type]
+        unit=reader.take_or("unit", str, None),
+        minimum=reader.take_or("minimum", float, None),
+        maximum=reader.take_or("maximum", float, None),
+        allowed=None if allowed is None else tuple(allowed),
+        help=reader.take_or("help", str, "") or "",
+    )
+    reader.close()
+    _check(parameter, parameter.default, where=reader.where)
+    for value in parameter.allowed or ():
+        _check(parameter, value, where=reader.where)
+    return parameter
+
+
+def _parse_preset(name: str, reader: _Reader, parameters: Mapping[str, Parameter]) -> Preset:
+    hardware = reader.take("hardware", str)
+    if hardware not in get_args(Hardware):
+        raise ManifestError(f"{reader.where}: hardware `{hardware}`", hint=suggest(hardware, get_args(Hardware)))
+    target = None
+    if "target" in reader.rest():
+        sub = reader.table("target")
+        target = Target(
+            metric=sub.take("metric", str), at_most=sub.take("at_most", float), unit=sub.take_or("unit", str, "") or ""
+        )
+        sub.close()
+    environment = reader.table("environment")
+    ranks = reader.take_or("ranks", int, 1) or 0
+    if ranks < 1:
+        raise ManifestError(f"{reader.where}: ranks = {ranks}", hint="at least 1")
+    preset = Preset(
+        name=name,
+        hardware=hardware,  # type: ignore[arg-type]  # checked against the literal's own values above
+        ranks=ranks,
+        parameters=_parse_values(reader, parameters),
+        environment={key: environment.take(key, str) for key in environment.rest()},
+        target=target,
+    )
+    reader.close()
+    return preset
+
+
+def _parse_data(name: str, reader: _Reader, presets: Mapping[str, Preset]) -> DataSource:
+    source = DataSource(
+        name=name,
+        summary=reader.take("summary", str),
+        presets=tuple(
+            _lookup(str(one), presets, what="preset", where=reader.where).name for one in reader.take("presets", list)
+        ),
+        tokenize=reader.take("tokenize", str),
+        info=reader.take("info", str),
+    )
+    reader.close()
+    return source
+
+
+def _parse_values(reader: _Reader, parameters: Mapping[str, Parameter]) -> dict[str, ParameterValue]:
+    sub = reader.table("parameters")
+    values = {}
+    for name, value in sub.rest().items():
+        values[name] = _check(_lookup(name, parameters, what="parameter", where=sub.where), value, where=sub.where)
+    return values
+
+
+def _parse_timeout(reader: _Reader) -> float:
+    try:
+        return parse_duration_s(reader.take("timeout", str))
+    except RequestError as error:
+        raise ManifestError(f"{reader.where}: timeout: {error.message}", hint=error.hint) from None
+
+
+def _check(parameter: Parameter, value: object, *, where: str) -> ParameterValue:
+    try:
+        return parameter.check(value)
+    except RequestError as error:
+        raise ManifestError(f"{where}: {error.message}", hint=error.hint) from None
+
+
+def _lookup(
+    name: str, known: Mapping[str, T], *, what: str, where: str, error: type[RequestError] = ManifestError
+) -> T:
+    if name not in known:
+        raise error(f"{where}: unknown {what} `{name}`", hint=suggest(name, known))
+    return known[name]
