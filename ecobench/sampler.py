@@ -1,0 +1,120 @@
+"""Polls meters into the trial's sample stream, from a thread of its own.
+
+Each meter has its own period. The thread sleeps to the next due instant, reads the meters that are due, and hands
+what it has to the sink once a second, so that a kill costs at most that. Late passes are not made up for: the stamps
+say when a reading really was. The only broad `except` of the harness is here: whatever ends the thread is handed to
+the trial, which ends too, since samples that were not taken cannot be taken later.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+
+from ecobench.errors import EcobenchError, MeterError
+from ecobench.measurement import ReadingKind
+from ecobench.seams import Clock, Meter, Sample
+from ecobench.units import NS_PER_S
+
+FLUSH_NS = NS_PER_S
+FIRST_SAMPLE_WITHIN_S = 5.0
+
+Sink = Callable[[Sequence[tuple[int, Sample]]], None]
+
+
+class Sampler:
+    """Samples `meters` between `start` and `stop`."""
+
+    def __init__(self, meters: Sequence[Meter], *, clock: Clock, sink: Sink) -> None:
+        self._meters = meters
+        self._clock = clock
+        self._sink = sink
+        self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
+        self._stop = threading.Event()
+        self._first_pass = threading.Event()
+        self._failure: Exception | None = None
+        self._first: dict[int, Sample] = {}
+        self._last: dict[int, Sample] = {}
+
+    def start(self) -> None:
+        """Start, and return once every meter has been read once.
+
+        Raises:
+            MeterError: a meter did not answer in time.
+            EcobenchError: the first samples could not be written.
+        """
+        self._thread.start()
+        if not self._first_pass.wait(FIRST_SAMPLE_WITHIN_S):
+            raise MeterError(
+                f"the meters did not answer within {FIRST_SAMPLE_WITHIN_S:.0f} s", hint="`ecobench doctor` shows each"
+            )
+        self.raise_failure()
+
+    def stop(self) -> None:
+        """Read every meter once more, hand over what is left, and end. May be called twice."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def raise_failure(self) -> None:
+        """Raise what ended the sampling, if anything has."""
+        if isinstance(self._failure, EcobenchError):
+            raise self._failure
+        if self._failure is not None:
+            raise MeterError(
+                f"sampling ended: {type(self._failure).__name__}: {self._failure}", hint="this is a fault of ecobench"
+            ) from self._failure
+
+    def energy_so_far_j(self) -> float | None:
+        """Energy of all counters since the start, for the live line and `--until energy=`; None without a counter.
+
+        Uncorrected for wraps: a counter that went down counts from there.
+        """
+        total_j = None
+        for index, meter in enumerate(self._meters):
+            first, last = self._first.get(index), self._last.get(index)
+            if meter.info.kind is ReadingKind.ENERGY_COUNTER and first and last:
+                if first.raw is not None and last.raw is not None:
+                    delta = last.raw - first.raw
+                    if delta < 0 and meter.info.wraps_at_count is not None:
+                        delta += meter.info.wraps_at_count
+                    total_j = (total_j or 0.0) + max(delta, 0) * meter.info.si_per_count
+        return total_j
+
+    def _run(self) -> None:
+        pending: list[tuple[int, Sample]] = []
+        try:
+            now_ns = self._clock.now_ns()
+            due_ns = [now_ns] * len(self._meters)
+            flush_ns = now_ns + FLUSH_NS
+            while not self._stop.is_set():
+                for index, meter in enumerate(self._meters):
+                    if due_ns[index] <= now_ns:
+                        pending += self._read(index, now_ns)
+                        # On the grid again after a late pass, without a burst of readings to catch up.
+                        behind = (now_ns - due_ns[index]) // meter.info.period_ns
+                        due_ns[index] += (behind + 1) * meter.info.period_ns
+                if not self._first_pass.is_set() or now_ns >= flush_ns:
+                    self._sink(pending)
+                    pending = []
+                    flush_ns = now_ns + FLUSH_NS
+                    self._first_pass.set()
+                self._wait_until(min([flush_ns, *due_ns]))
+                now_ns = self._clock.now_ns()
+            for index in range(len(self._meters)):
+                pending += self._read(index, self._clock.now_ns())
+            self._sink(pending)
+        except Exception as error:  # handed to the trial by `raise_failure`
+            self._failure = error
+            self._first_pass.set()
+
+    def _wait_until(self, time_ns: int) -> None:
+        remaining_s = (time_ns - self._clock.now_ns()) / NS_PER_S
+        if remaining_s > 0:
+            self._stop.wait(remaining_s)
+
+    def _read(self, index: int, now_ns: int) -> list[tuple[int, Sample]]:
+        samples = self._meters[index].read((now_ns,))
+        for sample in samples:
+            if sample.raw is not None:
+                self._first.setdefault(index, sample)
+                self._last[index] = sample
+        return [(index, sample) for sample in samples]

@@ -1,0 +1,85 @@
+"""Records as JSON files: written whole or not at all, read strictly."""
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from ecobench.errors import RecordError, StoreError
+from ecobench.records import SCHEMA
+
+T = TypeVar("T")
+
+
+def to_json(record: object) -> str:
+    """A record as indented JSON. NaN and infinity are refused: missing is null, with a reason beside it.
+
+    Raises:
+        ValueError: a number in it is not finite.
+    """
+    return json.dumps(as_plain(record), allow_nan=False, indent=1, ensure_ascii=False) + "\n"
+
+
+def as_plain(record: object) -> Any:
+    """Dataclasses as dictionaries, all the way down."""
+    return dataclasses.asdict(record) if dataclasses.is_dataclass(record) and not isinstance(record, type) else record
+
+
+def write_document(path: Path, record: object) -> None:
+    """Write `record` to `path` by way of a file beside it, so that a reader sees the old one or the new one.
+
+    Raises:
+        StoreError: the disk is full, or the folder cannot be written.
+    """
+    write_text(path, to_json(record))
+
+
+def write_text(path: Path, text: str) -> None:
+    """`write_document` for text that is made already."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(beside, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise store_error(error, path) from None
+
+
+def read_document(path: Path, kind: type[T]) -> T:
+    """The record of type `kind` in `path`.
+
+    Raises:
+        RecordError: there is none, it is not JSON, of another schema number, or not of that type.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        plain = json.loads(text)
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{path} cannot be read: {error}", hint="`ecobench verify` tells what is left of a run") from None
+    schema = plain.get("schema") if isinstance(plain, dict) else None
+    if schema != SCHEMA:
+        raise RecordError(
+            f"{path} has schema {schema}, this ecobench reads {SCHEMA}", hint="read it with the version that wrote it"
+        )
+    try:
+        return TypeAdapter(kind, config=ConfigDict(extra="forbid")).validate_json(text, strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise RecordError(
+            f"{path}: {where}: {first['msg']}", hint="the file was changed or cut; `ecobench verify` tells more"
+        ) from None
+
+
+def store_error(error: OSError, path: Path) -> StoreError:
+    """An `OSError` on `path` in the words of someone who has to mend it."""
+    reason = error.strerror or str(error)
+    return StoreError(
+        f"{path} cannot be written: {reason}", hint="free some space, or set ECOBENCH_HOME to a folder on another disk"
+    )

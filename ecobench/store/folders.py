@@ -1,0 +1,186 @@
+"""Where runs live: one folder a run, found again by id.
+
+    $ECOBENCH_HOME, else ./ecobench-runs
+    └── 20260902-141503-nanogpt-k3f9/
+        ├── run.json               what was asked for, the machine, the versions; written before the first trial
+        ├── source/                the workload as run, as evidence
+        ├── trials/000/            events/rank-00000.jsonl, samples.arrow, stdout, stderr, trial.json
+        ├── summary.json           derived, rebuildable
+        ├── report.html, *.png     derived, rebuildable
+        └── SHA256SUMS             of everything that is not derived; `sha256sum -c` reads it too
+"""
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ecobench.errors import RequestError
+from ecobench.records import RunRecord, RunSummary, TrialRecord
+from ecobench.store.documents import read_document, store_error, write_document
+
+HOME_VARIABLE = "ECOBENCH_HOME"
+# Without 0, 1, i, l and o: an id is read aloud and typed.
+_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"
+# The source copy is evidence of code, not of data that lies beside it.
+_LARGEST_SOURCE_BYTES = 1 << 20
+
+
+class TrialFolder:
+    """The files of one trial."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.events = path / "events"
+        self.samples = path / "samples.arrow"
+        self.stdout = path / "stdout"
+        self.stderr = path / "stderr"
+        self.record = path / "trial.json"
+
+    @property
+    def index(self) -> int:
+        return int(self.path.name)
+
+    def create(self) -> None:
+        """Make the folder.
+
+        Raises:
+            StoreError: it cannot be made.
+        """
+        try:
+            self.events.mkdir(parents=True)
+        except OSError as error:
+            raise store_error(error, self.path) from None
+
+    def rank_files(self) -> list[Path]:
+        """Event files by rank."""
+        return sorted(self.events.glob("rank-*.jsonl"))
+
+    def read(self) -> TrialRecord | None:
+        """The record; None where the harness ended before it could write one."""
+        return read_document(self.record, TrialRecord) if self.record.exists() else None
+
+    def write(self, record: TrialRecord) -> None:
+        write_document(self.record, record)
+
+
+class RunFolder:
+    """The files of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.source = path / "source"
+        self.run = path / "run.json"
+        self.summary = path / "summary.json"
+        self.report = path / "report.html"
+        self.sums = path / "SHA256SUMS"
+
+    @property
+    def id(self) -> str:
+        return self.path.name
+
+    def trial(self, index: int) -> TrialFolder:
+        return TrialFolder(self.path / "trials" / f"{index:03d}")
+
+    def trials(self) -> list[TrialFolder]:
+        """Trials that were begun, in order."""
+        found = [path for path in (self.path / "trials").glob("*") if path.name.isdigit() and path.is_dir()]
+        return [TrialFolder(path) for path in sorted(found)]
+
+    def read(self) -> RunRecord:
+        return read_document(self.run, RunRecord)
+
+    def write(self, record: RunRecord) -> None:
+        write_document(self.run, record)
+
+    def read_summary(self) -> RunSummary | None:
+        """The stored summary; None where the run ended before there was one."""
+        return read_document(self.summary, RunSummary) if self.summary.exists() else None
+
+    def write_summary(self, summary: RunSummary) -> None:
+        write_document(self.summary, summary)
+
+    def copy_source(self, workload: Path) -> None:
+        """Keep the workload's own files, small ones, without caches.
+
+        Raises:
+            StoreError: they cannot be written.
+        """
+
+        def left_out(folder: str, names: list[str]) -> set[str]:
+            return {
+                name
+                for name in names
+                if name.startswith(".")
+                or name == "__pycache__"
+                or not (path := Path(folder, name)).exists()
+                or (path.is_file() and path.stat().st_size > _LARGEST_SOURCE_BYTES)
+            }
+
+        try:
+            shutil.copytree(workload, self.source, ignore=left_out)
+        except (OSError, shutil.Error) as error:
+            raise store_error(error if error.strerror else OSError(str(error)), self.source) from None
+
+
+class Store:
+    """The folder that all runs live in."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @classmethod
+    def from_environment(cls) -> "Store":
+        """`$ECOBENCH_HOME`, else `./ecobench-runs`."""
+        return cls(Path(os.environ.get(HOME_VARIABLE) or "ecobench-runs").absolute())
+
+    def create(self, workload: str, *, now: datetime | None = None) -> RunFolder:
+        """A new, empty run folder.
+
+        Raises:
+            StoreError: it cannot be made.
+        """
+        stamp = (now or datetime.now(UTC)).strftime("%Y%m%d-%H%M%S")
+        while True:
+            path = self.root / f"{stamp}-{workload}-{''.join(secrets.choice(_ALPHABET) for _ in range(4))}"
+            try:
+                path.mkdir(parents=True)
+                return RunFolder(path)
+            except FileExistsError:
+                if not self.root.is_dir():
+                    raise store_error(NotADirectoryError(20, "not a folder"), self.root) from None
+            except OSError as error:
+                raise store_error(error, path) from None
+
+    def runs(self) -> Iterator[RunFolder]:
+        """Every run, oldest first."""
+        if self.root.is_dir():
+            for path in sorted(self.root.iterdir()):
+                if (path / "run.json").exists():
+                    yield RunFolder(path)
+
+    def find(self, id_or_prefix: str) -> RunFolder:
+        """The run of that id, the only one whose id starts so, the newest for `last`, or the one in that folder.
+
+        Raises:
+            RequestError: there is none, or more than one.
+        """
+        found = list(self.runs())
+        if id_or_prefix == "last" and found:
+            return found[-1]
+        as_path = Path(id_or_prefix)
+        if as_path.name != id_or_prefix and (as_path / "run.json").exists():
+            return RunFolder(as_path.absolute())
+        matching = [run for run in found if run.id.startswith(id_or_prefix) and id_or_prefix]
+        if len(matching) == 1:
+            return matching[0]
+        if matching:
+            shown = ", ".join(run.id for run in matching[-3:])
+            raise RequestError(f"`{id_or_prefix}` is the start of {len(matching)} runs", hint=f"for example {shown}")
+        if not found:
+            raise RequestError(
+                f"no runs in {self.root}", hint=f"`ecobench run` makes one; {HOME_VARIABLE} names another folder"
+            )
+        raise RequestError(f"no run `{id_or_prefix}` in {self.root}", hint="`ecobench list` shows them; `last` is the newest")
