@@ -122,24 +122,42 @@ class TrialTimes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrialEnd:
+    """How one execution ended, as the harness saw it from outside. Together with events and samples it gives the rest.
+
+    Attributes:
+        exit_code: of the workload; negative is the signal that ended it; None where nobody saw it.
+        error: why there is no exit code.
+        n_orphans_ended: processes that the workload left behind and that were ended after it.
+        interrupted_by: the signal that ended the run, by name.
+        last_words: last line of the workload's stderr, where it did not end well.
+    """
+
+    times: TrialTimes
+    boot_id: str
+    exit_code: int | None
+    error: str | None
+    n_orphans_ended: int
+    was_asked_to_stop: bool
+    interrupted_by: str | None
+    last_words: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialRecord:
     """`trial.json`: one execution of one configuration, as it ended.
 
     Attributes:
-        exit_code: of the workload; negative is the signal that ended it; None where it never started.
         message: one line on how it ended, None where all is well.
-        n_orphans_ended: processes that the workload left behind and that were ended after it.
+        end: None where the workload never started.
     """
 
     schema: int
     index: int
     status: TrialStatus
     started_utc: str
-    boot_id: str
-    times: TrialTimes | None
-    exit_code: int | None
     message: str | None
-    n_orphans_ended: int
+    end: TrialEnd | None
     result: TrialResult | None
 
 

@@ -61,7 +61,9 @@ def read_document(path: Path, kind: type[T]) -> T:
         text = path.read_text(encoding="utf-8")
         plain = json.loads(text)
     except (OSError, ValueError) as error:
-        raise RecordError(f"{path} cannot be read: {error}", hint="`ecobench verify` tells what is left of a run") from None
+        raise RecordError(
+            f"{path} cannot be read: {error}", hint="`ecobench verify` tells what is left of a run"
+        ) from None
     schema = plain.get("schema") if isinstance(plain, dict) else None
     if schema != SCHEMA:
         raise RecordError(

@@ -1,16 +1,17 @@
 """Where runs live: one folder a run, found again by id.
 
-    $ECOBENCH_HOME, else ./ecobench-runs
-    └── 20260902-141503-nanogpt-k3f9/
-        ├── run.json               what was asked for, the machine, the versions; written before the first trial
-        ├── source/                the workload as run, as evidence
-        ├── trials/000/            events/rank-00000.jsonl, samples.arrow, stdout, stderr, trial.json
-        ├── summary.json           derived, rebuildable
-        ├── report.html, *.png     derived, rebuildable
-        └── SHA256SUMS             of everything that is not derived; `sha256sum -c` reads it too
+$ECOBENCH_HOME, else ./ecobench-runs
+└── 20260902-141503-nanogpt-k3f9/
+    ├── run.json               what was asked for, the machine, the versions; written before the first trial
+    ├── source/                the workload as run, as evidence
+    ├── trials/000/            events/rank-00000.jsonl, samples.arrow, stdout, stderr, trial.json
+    ├── summary.json           derived, rebuildable
+    ├── report.html, *.png     derived, rebuildable
+    └── SHA256SUMS             of everything that is not derived; `sha256sum -c` reads it too
 """
 
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -20,10 +21,12 @@ from pathlib import Path
 from ecobench.errors import RequestError
 from ecobench.records import RunRecord, RunSummary, TrialRecord
 from ecobench.store.documents import read_document, store_error, write_document
+from ecobench.transcript import Transcript, read_transcript
 
 HOME_VARIABLE = "ECOBENCH_HOME"
 # Without 0, 1, i, l and o: an id is read aloud and typed.
 _ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"
+_ERROR = re.compile(r"(\[rank\d+\]: *)?[\w.]*(Error|Exception|Exit)\b.*")
 # The source copy is evidence of code, not of data that lies beside it.
 _LARGEST_SOURCE_BYTES = 1 << 20
 
@@ -56,7 +59,13 @@ class TrialFolder:
 
     def rank_files(self) -> list[Path]:
         """Event files by rank."""
-        return sorted(self.events.glob("rank-*.jsonl"))
+        return sorted(path for path in self.events.glob("rank-*.jsonl") if path.stem.removeprefix("rank-").isdigit())
+
+    def read_transcripts(self) -> tuple[Transcript, ...]:
+        """What each rank said, in order of ranks."""
+        return tuple(
+            read_transcript(path.read_bytes(), rank=int(path.stem.removeprefix("rank-"))) for path in self.rank_files()
+        )
 
     def read(self) -> TrialRecord | None:
         """The record; None where the harness ended before it could write one."""
@@ -183,4 +192,23 @@ class Store:
             raise RequestError(
                 f"no runs in {self.root}", hint=f"`ecobench run` makes one; {HOME_VARIABLE} names another folder"
             )
-        raise RequestError(f"no run `{id_or_prefix}` in {self.root}", hint="`ecobench list` shows them; `last` is the newest")
+        raise RequestError(
+            f"no run `{id_or_prefix}` in {self.root}", hint="`ecobench list` shows them; `last` is the newest"
+        )
+
+
+def last_words(path: Path) -> str | None:
+    """The line of a stderr file that says best why the program ended: its last error, else its last line.
+
+    (A launcher prints its own summary below the error of the process that it launched.)
+    """
+    try:
+        with open(path, "rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - 65536))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return None
+    said = [line.strip() for line in text.splitlines() if line.strip(" =-")]
+    errors = [line for line in said if _ERROR.match(line) and "ChildFailedError" not in line]
+    return (errors or said)[-1][:300] if said else None

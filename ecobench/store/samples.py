@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 from pydantic import ConfigDict, TypeAdapter
 
-from ecobench.energy import Trace
 from ecobench.errors import RecordError
 from ecobench.measurement import MeterInfo
 from ecobench.records import SCHEMA
 from ecobench.seams import Sample
 from ecobench.store.documents import as_plain, store_error
+from ecobench.trace import Trace
 
 _KEY = b"ecobench"
 _FIELDS = [
@@ -103,7 +103,7 @@ def read_traces(path: Path) -> tuple[Trace, ...]:
                 info=info,
                 time_ns=time_ns[good],
                 raw=raw[good],
-                failed_ns=time_ns[failed],
+                n_failed=len(failed),
                 errors=tuple(str(error) for error in errors),
             )
         )
@@ -129,7 +129,7 @@ def compact(path: Path) -> None:
 
 
 def _read(path: Path) -> tuple[pa.Table, tuple[MeterInfo, ...]]:
-    batches = []
+    batches: list[pa.RecordBatch] = []
     try:
         with open(path, "rb") as file:
             reader = pa.ipc.open_stream(file)
@@ -146,5 +146,7 @@ def _read(path: Path) -> tuple[pa.Table, tuple[MeterInfo, ...]]:
             raise RecordError(f"{path} has schema {about['schema']}, this ecobench reads {SCHEMA}")
         meters = _METERS.validate_json(json.dumps(about["meters"]), strict=True)
     except (KeyError, ValueError) as error:
-        raise RecordError(f"{path} does not say what its samples are: {error}", hint="was it written by ecobench?") from None
+        raise RecordError(
+            f"{path} does not say what its samples are: {error}", hint="was it written by ecobench?"
+        ) from None
     return pa.Table.from_batches(batches, schema=schema), meters

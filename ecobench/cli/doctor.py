@@ -1,0 +1,73 @@
+"""`ecobench doctor`: what this machine can measure, and what would make it better."""
+
+import os
+from typing import Annotated
+
+import typer
+
+from ecobench.cli.console import print_json
+from ecobench.errors import ExitCode
+
+
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False) -> None:
+    """Tell what this machine is, which meters it has and lacks, and why."""
+    from ecobench.cli.wiring import meter_finder
+    from ecobench.clock import time_resolution_ns
+    from ecobench.machine import PACKAGES, free_disk_bytes, read_machine, read_versions
+    from ecobench.store import Store
+    from ecobench.units import format_bytes, format_number
+
+    machine = read_machine()
+    found = meter_finder("auto")(os.getpid())
+    infos = [meter.info for meter in found.meters]
+    for meter in found.meters:
+        meter.close()
+    store = Store.from_environment()
+    free_bytes = free_disk_bytes(store.root)
+    is_writable = _is_writable(store.root)
+    versions = read_versions(PACKAGES)
+    if as_json:
+        print_json(
+            {
+                "machine": machine_plain(machine),
+                "meters": [machine_plain(info) for info in infos],
+                "absences": [machine_plain(absence) for absence in found.absences],
+                "time_resolution_ns": time_resolution_ns(),
+                "store": {"path": str(store.root), "is_writable": is_writable, "free_bytes": free_bytes},
+                "packages": versions,
+            }
+        )
+    else:
+        print(
+            f"machine   {machine.cpu_model}, {machine.n_logical_cpus} logical cores, {format_bytes(machine.memory_bytes)}"
+        )
+        print(f"system    {machine.system} {machine.kernel} {machine.architecture}, Python {machine.python}")
+        print(f"time      monotonic clock, resolution {format_number(time_resolution_ns(), digits=3)} ns")
+        print(f"store     {store.root}, {format_bytes(free_bytes)} free{'' if is_writable else ', NOT WRITABLE'}")
+        print("packages  " + ", ".join(f"{name} {version}" for name, version in versions.items()))
+        for info in infos:
+            low, high = info.instrument_share.low * 100, info.instrument_share.high * 100
+            print(
+                f"meter     {info.domain} by {info.interface} ({info.evidence}, {low:+.0f} % to {high:+.0f} %): {info.counted}"
+            )
+        for absence in found.absences:
+            print(f"no meter  {absence.interface}{f' {absence.domain}' if absence.domain else ''}: {absence.reason}")
+            if absence.remedy:
+                print(f"          -> {absence.remedy}")
+    if not is_writable:
+        raise typer.Exit(int(ExitCode.REQUEST))
+
+
+def machine_plain(record: object) -> object:
+    from ecobench.store import as_plain
+
+    return as_plain(record)
+
+
+def _is_writable(path: "os.PathLike[str]") -> bool:
+    from pathlib import Path
+
+    here = Path(path)
+    while not here.exists():
+        here = here.parent
+    return os.access(here, os.W_OK)

@@ -1,0 +1,196 @@
+"""`ecobench run`: train, measure, report."""
+
+import os
+import shlex
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ecobench.cli.console import print_error, print_json, say
+from ecobench.errors import ExitCode, RequestError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ecobench.catalog import Workload
+    from ecobench.config import Choice
+    from ecobench.interrupts import Interrupts
+    from ecobench.meters import Discovery
+    from ecobench.records import RunRecord, RunSpec
+    from ecobench.runner import RunOutcome
+    from ecobench.store import RunFolder
+
+
+def run(
+    workload: Annotated[str, typer.Argument(help="A workload's name or folder.")] = "nanogpt",
+    preset: Annotated[
+        str | None, typer.Option("--preset", metavar="P", help="Preset; default: the one for this hardware.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter; may be repeated.")
+    ] = None,
+    trials: Annotated[int, typer.Option("--trials", metavar="N", min=1, help="How often to run it.")] = 1,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="RULE", help="steps=N, loss=3.28, time=10m or energy=2kWh.")
+    ] = None,
+    meter: Annotated[
+        str, typer.Option("--meter", metavar="M", help="auto, rapl, estimate, or none for speed alone.")
+    ] = "auto",
+    no_report: Annotated[bool, typer.Option("--no-report", help="Do not draw the report.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Run a workload, measure it, and end with a result and a report."""
+    from ecobench.catalog import find_workload
+    from ecobench.config import choose
+    from ecobench.interrupts import Interrupts
+    from ecobench.parameters import parse_stop_rule
+    from ecobench.runner import begin_run, make_spec
+    from ecobench.store import Store
+
+    stop_rule = parse_stop_rule(until) if until is not None else None
+    found = find_workload(workload)
+    choice = choose(found.manifest, preset=preset, hardware="cpu", settings=settings or ())
+    spec = make_spec(found, choice, meter=meter, n_trials=trials, stop_rule=stop_rule)
+    meters = _look_for_meters(meter)
+    if stop_rule is not None and stop_rule.reason == "energy" and not meters.meters:
+        raise RequestError("`--until energy=` needs a meter", hint="leave out --meter none")
+    _show_plan(found, choice, spec, meters, is_preset_given=preset is not None)
+    _prepare_data(found, choice)
+    with Interrupts() as interrupts:
+        folder, record = begin_run(
+            Store.from_environment(),
+            spec,
+            found,
+            argv=("ecobench", *sys.argv[1:]),
+            meters=[one.info for one in meters.meters],
+            absences=meters.absences,
+        )
+        say(f"run       {folder.path}")
+        outcome = _run_trials(folder, record, interrupts)
+    report_path = None if no_report else folder.report
+    _print_result(folder, record, outcome, as_json=as_json, report_path=report_path)
+    if report_path is not None:
+        _draw_report(folder)
+    _end(folder, outcome, interrupts)
+
+
+def _look_for_meters(choice: str) -> "Discovery":
+    from ecobench.cli.wiring import meter_finder
+
+    meters = meter_finder(choice)(os.getpid())
+    for one in meters.meters:
+        one.close()
+    return meters
+
+
+def _show_plan(
+    workload: "Workload", choice: "Choice", spec: "RunSpec", meters: "Discovery", *, is_preset_given: bool
+) -> None:
+    """What will happen, before anything does."""
+    why = "asked for" if is_preset_given else f"for a machine with {choice.preset.hardware} only"
+    say(f"workload  {spec.workload}: {workload.manifest.summary}")
+    say(f"preset    {spec.preset} ({why}), {spec.ranks} rank{'s' if spec.ranks > 1 else ''}")
+    say("settings  " + ", ".join(f"{name}={value}" for name, value in spec.parameters.items()))
+    if spec.target is not None:
+        say(f"target    {spec.target.metric} <= {spec.target.at_most:g} {spec.target.unit}")
+    if spec.stop_rule is not None:
+        say(f"until     {spec.stop_rule.text}")
+    say(f"command   {shlex.join(spec.command)}")
+    for one in meters.meters:
+        info = one.info
+        say(f"meter     {info.domain} by {info.interface} ({info.evidence}): {info.counted}")
+    if not meters.meters:
+        say("meter     none: speed alone")
+    for absence in meters.absences:
+        say(f"no meter  {absence.interface}: {absence.reason}")
+
+
+def _prepare_data(workload: "Workload", choice: "Choice") -> None:
+    from ecobench.catalog import make_data, read_data_info
+
+    for source in workload.manifest.data.values():
+        if choice.preset.name in source.presets:
+            info = read_data_info(workload, source)
+            if not info.is_present:
+                say(f"data      making {source.name}: {source.summary}")
+                make_data(workload, source)
+                info = read_data_info(workload, source)
+            n_train = f"{info.n_train_tokens:,} train tokens" if info.n_train_tokens is not None else "ready"
+            say(f"data      {source.name}: {n_train} in {info.path}")
+
+
+def _run_trials(folder: "RunFolder", record: "RunRecord", interrupts: "Interrupts") -> "RunOutcome":
+    from ecobench.cli import wiring
+    from ecobench.cli.live import LiveLine
+    from ecobench.runner import run_trials
+    from ecobench.trial import Observer, Seams
+
+    find = wiring.meter_finder(record.spec.meter)
+    seams = Seams(
+        clock=wiring.make_clock(),
+        make_launcher=wiring.make_launcher,
+        open_meters=lambda root_pid: find(root_pid).meters,
+    )
+    is_estimate = any(info.evidence == "EST" for info in record.meters)
+    lines: list[LiveLine] = []
+
+    def observer(index: int) -> Observer:
+        for line in lines:
+            line.close()
+        lines.append(LiveLine(record.spec, index=index, is_estimate=is_estimate))
+        return lines[-1]
+
+    try:
+        return run_trials(folder, record, seams=seams, observer=observer, interruption=interrupts)
+    finally:
+        for line in lines:
+            line.close()
+
+
+def _print_result(
+    folder: "RunFolder", record: "RunRecord", outcome: "RunOutcome", *, as_json: bool, report_path: "Path | None"
+) -> None:
+    from ecobench.report.tables import result_block
+
+    if as_json:
+        print_json({"path": str(folder.path), "run": record, "summary": outcome.summary, "trials": outcome.trials})
+    else:
+        print(result_block(record, outcome.summary, report_path=report_path))
+    sys.stdout.flush()
+
+
+def _draw_report(folder: "RunFolder") -> None:
+    from ecobench.errors import EcobenchError
+    from ecobench.report import write_report
+
+    try:
+        paths = write_report(folder, formats=("html", "png"))
+    except EcobenchError as error:
+        print_error(f"the report was not drawn: {error.message}", f"`ecobench report {folder.id}` draws it again")
+    except KeyboardInterrupt:
+        say(f"the report was not drawn; `ecobench report {folder.id}` draws it")
+        raise typer.Exit(int(ExitCode.INTERRUPTED)) from None
+    else:
+        say(f"report    {paths[0]}")
+
+
+def _end(folder: "RunFolder", outcome: "RunOutcome", interrupts: "Interrupts") -> None:
+    """Leave with the exit code that says how the run ended."""
+    from ecobench.records import TrialStatus
+
+    if interrupts.signum is not None:
+        say(f"interrupted by {interrupts.name}; what was measured is kept: `ecobench show {folder.id}`")
+        raise typer.Exit(128 + interrupts.signum)
+    if outcome.error is not None:
+        raise outcome.error
+    failed = [trial for trial in outcome.trials if trial.status not in (TrialStatus.DONE, TrialStatus.STOPPED)]
+    if failed:
+        print_error(
+            f"trial {failed[0].index}: {failed[0].message}",
+            f"its output is in {folder.trial(failed[0].index).path}; `ecobench show {folder.id}` shows what was measured",
+        )
+        raise typer.Exit(int(ExitCode.WORKLOAD))
+    if not outcome.summary.is_valid:
+        say("error: measured but invalid, see the flags above")
+        raise typer.Exit(int(ExitCode.INVALID))

@@ -1,0 +1,41 @@
+"""Signals that ask a run to end: counted, never raised in the middle of something."""
+
+import signal
+from types import FrameType, TracebackType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupts:
+    """While entered, SIGINT, SIGTERM and SIGHUP only leave their mark here; the loops of a run look at it.
+
+    Attributes:
+        signum: the last one that came; None while none has.
+        count: how many came. A second one means now.
+    """
+
+    def __init__(self) -> None:
+        self.signum: int | None = None
+        self.count = 0
+        self._before: dict[int, object] = {}
+
+    def __enter__(self) -> "Interrupts":
+        for number in SIGNALS:
+            self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]  # what `signal.signal` gave back
+
+    @property
+    def name(self) -> str:
+        """`SIGINT`; only once one has come."""
+        assert self.signum is not None
+        return signal.Signals(self.signum).name
+
+    def _note(self, signum: int, frame: FrameType | None) -> None:
+        self.signum = signum
+        self.count += 1

@@ -1,0 +1,203 @@
+"""One trial: the order of things in time, and no arithmetic.
+
+    launcher up → meters open → sampler up, first sample of every meter seen
+    → lead-in → launch → … watch: events, stop rule, interrupts … → exit → lead-out
+    → sampler down → events and samples read back → result → trial.json
+
+A crash at any line leaves a readable folder: events and samples are on the disk as they come, and what is missing is
+only the record that can be derived from them.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from ecobench.clock import read_boot_id
+from ecobench.errors import EcobenchError, StoreError, WorkloadError
+from ecobench.events import STOP_FILE, VARIABLE
+from ecobench.live import EventTail, Progress, is_reached
+from ecobench.records import SCHEMA, RunSpec, TrialEnd, TrialRecord, TrialStatus, TrialTimes
+from ecobench.result import conclude_trial
+from ecobench.sampler import Sampler
+from ecobench.seams import Clock, Launcher, LaunchExit, LaunchRequest, Meter
+from ecobench.store.folders import TrialFolder, last_words
+from ecobench.store.samples import SampleWriter, compact, read_traces
+from ecobench.units import NS_PER_S, seconds
+
+# Samples on both sides of the workload, so that its first and last instants lie between two.
+LEAD_NS = NS_PER_S // 2
+WATCH_EVERY_NS = NS_PER_S // 20
+# A workload that was asked to stop by the stop file ends its step, validates and says goodbye; after this, SIGTERM.
+STOP_FILE_GRACE_NS = 120 * NS_PER_S
+INTERRUPT_GRACE_S = 2.0
+STOP_GRACE_S = 10.0
+
+
+class Interruption(Protocol):
+    """What `ecobench.interrupts.Interrupts` knows."""
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def name(self) -> str: ...
+
+
+class Seams(NamedTuple):
+    """What a trial runs on: chosen by the command line, the same for every trial of a run."""
+
+    clock: Clock
+    make_launcher: Callable[[], Launcher]
+    open_meters: Callable[[int], Sequence[Meter]]
+
+
+Observer = Callable[[Progress], None]
+
+
+class _Watched(NamedTuple):
+    exit: LaunchExit
+    was_asked_to_stop: bool
+    was_interrupted: bool
+
+
+def run_trial(
+    spec: RunSpec,
+    folder: TrialFolder,
+    *,
+    seams: Seams,
+    observer: Observer,
+    interruption: Interruption,
+    timeout_s: float | None = None,
+) -> TrialRecord:
+    """Execute `spec` once into `folder`, and return the record that was written there.
+
+    Raises:
+        EcobenchError: nothing could be measured (no space, no meter, no such program); what there is is on the disk.
+    """
+    folder.create()
+    started_utc = datetime.now(UTC).isoformat(timespec="milliseconds")
+    clock = seams.clock
+    launcher = seams.make_launcher()
+    meters: Sequence[Meter] = ()
+    try:
+        meters = seams.open_meters(launcher.pid)
+        with SampleWriter(folder.samples, [meter.info for meter in meters]) as writer:
+            sampler = Sampler(meters, clock=clock, sink=writer.append)
+            try:
+                sampler_up_ns = clock.now_ns()
+                sampler.start()
+                clock.sleep_until(clock.now_ns() + LEAD_NS)
+                launch_ns = launcher.launch(_request(spec, folder, environment=os.environ))
+                watched = _watch(spec, folder, launcher, sampler, clock, observer, interruption, timeout_s=timeout_s)
+                clock.sleep_until(clock.now_ns() + LEAD_NS)
+            finally:
+                sampler.stop()
+            sampler.raise_failure()
+            sampler_down_ns = clock.now_ns()
+    except WorkloadError as error:
+        folder.write(
+            TrialRecord(
+                schema=SCHEMA,
+                index=folder.index,
+                status=TrialStatus.FAILED,
+                started_utc=started_utc,
+                message=error.message,
+                end=None,
+                result=None,
+            )
+        )
+        raise
+    finally:
+        launcher.close()
+        for meter in meters:
+            meter.close()
+    with contextlib.suppress(StoreError):  # the samples are safe as they are, only larger
+        compact(folder.samples)
+    end = TrialEnd(
+        times=TrialTimes(
+            sampler_up_ns=sampler_up_ns,
+            launch_ns=launch_ns,
+            exit_ns=watched.exit.time_ns,
+            sampler_down_ns=sampler_down_ns,
+        ),
+        boot_id=read_boot_id(),
+        exit_code=watched.exit.exit_code,
+        error=watched.exit.error,
+        n_orphans_ended=watched.exit.n_orphans_ended,
+        was_asked_to_stop=watched.was_asked_to_stop,
+        interrupted_by=interruption.name if watched.was_interrupted else None,
+        last_words=None if watched.exit.exit_code == 0 else last_words(folder.stderr),
+    )
+    record = conclude_trial(
+        spec,
+        folder.read_transcripts(),
+        read_traces(folder.samples),
+        end,
+        index=folder.index,
+        started_utc=started_utc,
+    )
+    folder.write(record)
+    return record
+
+
+def _watch(
+    spec: RunSpec,
+    folder: TrialFolder,
+    launcher: Launcher,
+    sampler: Sampler,
+    clock: Clock,
+    observer: Observer,
+    interruption: Interruption,
+    *,
+    timeout_s: float | None,
+) -> _Watched:
+    """Follow the workload until it has ended, and ask it to where something says so."""
+    tail = EventTail(folder.events)
+    progress = Progress(measured_phase=spec.measured_phase)
+    started_ns = clock.now_ns()
+    stop_file_ns: int | None = None
+    n_interrupts_seen = 0
+    is_ending = False
+    failure: EcobenchError | None = None
+    while (exit_ := launcher.poll()) is None:
+        for event in tail.read():
+            progress.take(event)
+        progress.energy_j = sampler.energy_so_far_j()
+        observer(progress)
+        now_ns = clock.now_ns()
+        if interruption.count > n_interrupts_seen:
+            # The first asks and allows for a moment; any after it does not.
+            launcher.stop(grace_s=INTERRUPT_GRACE_S if n_interrupts_seen == 0 else 0.0)
+            n_interrupts_seen = interruption.count
+        if failure is None:
+            try:
+                sampler.raise_failure()
+                if timeout_s is not None and seconds(now_ns - started_ns) > timeout_s:
+                    raise WorkloadError(f"the workload did not end within {timeout_s:g} s", hint=f"see {folder.stderr}")
+            except EcobenchError as error:
+                failure = error
+                launcher.stop(grace_s=INTERRUPT_GRACE_S)
+        if stop_file_ns is None and spec.stop_rule is not None:
+            if is_reached(spec.stop_rule, progress, target=spec.target, energy_j=progress.energy_j, now_ns=now_ns):
+                (folder.events / STOP_FILE).touch()
+                stop_file_ns = now_ns
+        if stop_file_ns is not None and not is_ending and now_ns - stop_file_ns > STOP_FILE_GRACE_NS:
+            launcher.stop(grace_s=STOP_GRACE_S)
+            is_ending = True
+        clock.sleep_until(now_ns + WATCH_EVERY_NS)
+    if failure is not None:
+        raise failure
+    return _Watched(exit=exit_, was_asked_to_stop=stop_file_ns is not None, was_interrupted=n_interrupts_seen > 0)
+
+
+def _request(spec: RunSpec, folder: TrialFolder, *, environment: Mapping[str, str]) -> LaunchRequest:
+    return LaunchRequest(
+        argv=spec.command,
+        directory=Path(spec.workload_path),
+        environment={**environment, **spec.environment, VARIABLE: str(folder.events)},
+        stdout_path=folder.stdout,
+        stderr_path=folder.stderr,
+    )
