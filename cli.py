@@ -23,8 +23,11 @@ import sys
 
 if sys.version_info < (3, 11):
     import shutil
+    import subprocess
 
-    newer = [name for name in (f"python3.{minor}" for minor in range(20, 10, -1)) if shutil.which(name)]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    names = [name for name in (f"python3.{minor}" for minor in range(20, 10, -1)) if shutil.which(name)]
+    newer = [name for name in names if subprocess.call([name, "-c", ""], **quiet) == 0]
     remedy = f"this machine has it: {newer[0]} cli.py ..." if newer else "for example: apt install python3.11"
     have = "{}.{}".format(*sys.version_info[:2])
     sys.stderr.write(f"error: ecobench needs Python 3.11 or newer, this is {have}\n\nhint: {remedy}\n")
@@ -299,14 +302,11 @@ def run_logged(command: Sequence[str], doing: str, lock: int) -> None:
                 now_s = time.monotonic()
                 note = f"{now_s - started_s:4.0f} s, {latest_activity() or doing}"
                 if is_terminal:
-                    sys.stderr.write(f"\r\033[Kecobench: {note[:70]}")
+                    say(note[:70], end="\r")
                 elif now_s - noted_s > NOTE_EVERY_S:
                     say(note.strip())
                     noted_s = now_s
-                sys.stderr.flush()
     finally:
-        if is_terminal:
-            sys.stderr.write("\r\033[K")
         end_group(process)
     if code:
         raise explain(read_log(), code)
@@ -314,7 +314,7 @@ def run_logged(command: Sequence[str], doing: str, lock: int) -> None:
 
 def end_group(process: Any) -> None:
     """End what is left of a step: Ctrl-C first, so that pip clears its temporary files away."""
-    for number, grace_s in ((signal.SIGINT, 5.0), (signal.SIGKILL, 5.0)):
+    for number, grace_s in ((signal.SIGINT, 15.0), (signal.SIGKILL, 5.0)):
         if process.poll() is not None:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -388,10 +388,11 @@ def free_bytes(folder: str) -> float:
         return float("inf")
 
 
-def say(line: str) -> None:
-    """Tell on stderr; stdout belongs to the command that is started."""
-    sys.stderr.write(f"ecobench: {line}\n")
-    sys.stderr.flush()
+def say(line: str, *, end: str = "\n") -> None:
+    """Tell on stderr; stdout belongs to the command that is started. On a terminal, over what stood there."""
+    with contextlib.suppress(OSError):  # a closed stderr must not stop an installation
+        sys.stderr.write(("\033[K" if sys.stderr.isatty() else "") + f"ecobench: {line}{end}")
+        sys.stderr.flush()
 
 
 if __name__ == "__main__":
