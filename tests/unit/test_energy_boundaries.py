@@ -14,6 +14,7 @@ def domain(
     evidence: Evidence = Evidence.C1,
     reason: str | None = None,
 ) -> DomainEnergy:
+    """Energy of one domain, +-10 %."""
     return DomainEnergy(
         domain=name,
         boundary=boundary,

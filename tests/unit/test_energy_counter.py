@@ -18,6 +18,7 @@ from ecobench.energy import (
 )
 from ecobench.measurement import Boundary, DomainEnergy, Evidence, Interval, MeterInfo, ReadingKind, Segment, Window
 from ecobench.seams import Sample
+from ecobench.trace import Float64s
 
 S = 1_000_000_000
 MS = 1_000_000
@@ -31,6 +32,7 @@ def meter(
     max_power_w: float | None = 1000.0,
     share: tuple[float, float] = (-0.05, 0.05),
 ) -> MeterInfo:
+    """A counter in uJ that is read every 0.1 s, if nothing else is said."""
     return MeterInfo(
         domain="cpu:0/package",
         kind=ReadingKind.ENERGY_COUNTER,
@@ -48,40 +50,46 @@ def meter(
 
 
 def trace(info: MeterInfo, times_ns: Sequence[int], raw: Sequence[int]) -> Trace:
+    """What the counter said at these instants."""
     return Trace(info=info, time_ns=np.array(times_ns, dtype=np.int64), raw=np.array(raw, dtype=np.int64))
 
 
 def window(*edges_s: tuple[float, float]) -> Window:
+    """A window of segments between seconds."""
     return Window(
         phase="train", segments=tuple(Segment(start_ns=round(a * S), stop_ns=round(b * S)) for a, b in edges_s)
     )
 
 
 def energy_j(found: DomainEnergy) -> float:
+    """The energy, which has to be there."""
     assert found.energy_j is not None, found.reason
     return found.energy_j
 
 
-def steps_j(changes: Sequence[tuple[float, float]]) -> Callable[[np.ndarray], np.ndarray]:
+def steps_j(changes: Sequence[tuple[float, float]]) -> Callable[[Float64s], Float64s]:
     """Energy in J until a time in s, of a power that is `w` from `s` on for each of `changes`."""
     starts = np.array([each[0] for each in changes])
     powers = np.array([each[1] for each in changes])
     before = np.concatenate(([0.0], np.cumsum(np.diff(starts) * powers[:-1])))
 
-    def energy(time_s: np.ndarray) -> np.ndarray:
+    def energy(time_s: Float64s) -> Float64s:
         index = np.searchsorted(starts, time_s, side="right") - 1
-        return before[index] + (time_s - starts[index]) * powers[index]
+        total: Float64s = before[index] + (time_s - starts[index]) * powers[index]
+        return total
 
     return energy
 
 
 def ticking(
-    energy: Callable[[np.ndarray], np.ndarray], *, until_s: float, seed: int, tick_ms: float = 100, poll_ms: float = 20
+    energy: Callable[[Float64s], Float64s], *, until_s: float, seed: int, tick_ms: float = 100, poll_ms: float = 20
 ) -> Trace:
     """A counter in mJ that moves every `tick_ms` from a random phase on, polled with jitter of a fifth of a period."""
     random = np.random.default_rng(seed)
     phase_s = random.uniform(0, tick_ms / 1e3)
-    polls_s = np.arange(0, until_s, poll_ms / 1e3) + random.uniform(0, poll_ms / 5e3, size=round(until_s * 1e3 / poll_ms))
+    polls_s = np.arange(0, until_s, poll_ms / 1e3) + random.uniform(
+        0, poll_ms / 5e3, size=round(until_s * 1e3 / poll_ms)
+    )
     ticks_s = np.maximum(np.floor((polls_s - phase_s) / (tick_ms / 1e3)) * tick_ms / 1e3 + phase_s, 0)
     return Trace(
         info=meter(period_ms=round(poll_ms), si_per_count=1e-3),
@@ -108,7 +116,9 @@ def test_constant_power_is_power_times_time() -> None:
 def test_one_step_of_5000_j_counts_as_a_whole_in_the_window_it_falls_into() -> None:
     """Still, then 5,000 J between two readings, then still."""
     times_ns = [0, 1 * S, 2 * S, 3 * S, 4 * S]
-    one_step = trace(meter(period_ms=1000, max_power_w=None), times_ns, [0, 0, 5_000_000_000, 5_000_000_000, 5_000_000_000])
+    one_step = trace(
+        meter(period_ms=1000, max_power_w=None), times_ns, [0, 0, 5_000_000_000, 5_000_000_000, 5_000_000_000]
+    )
 
     inside, after = domain_energies(one_step, [window((0.5, 3.5)), window((2.5, 4.0))])
 
@@ -132,9 +142,7 @@ def test_fourteen_segments_of_12_s_with_dips_are_right_to_15_in_ten_thousand(see
     starts = [5 + index * 13.013 for index in range(14)]
     changes = [(0.0, 250.0), *itertools.chain.from_iterable(((at, 600.0), (at + 12, 250.0)) for at in starts)]
 
-    found = domain_energy(
-        ticking(steps_j(changes), until_s=190, seed=seed), window(*((at, at + 12) for at in starts))
-    )
+    found = domain_energy(ticking(steps_j(changes), until_s=190, seed=seed), window(*((at, at + 12) for at in starts)))
 
     assert energy_j(found) == pytest.approx(100_800, rel=1.5e-3)
 

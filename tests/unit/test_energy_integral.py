@@ -12,6 +12,7 @@ S = 1_000_000_000
 
 
 def polled(times_ns: Sequence[int], power_mw: Sequence[int], *, max_power_w: float | None = None) -> Trace:
+    """What a power meter in mW said at these instants."""
     return Trace(
         info=MeterInfo(
             domain="gpu:0",
@@ -33,12 +34,14 @@ def polled(times_ns: Sequence[int], power_mw: Sequence[int], *, max_power_w: flo
 
 
 def window(*edges_s: tuple[float, float]) -> Window:
+    """A window of segments between seconds."""
     return Window(
         phase="train", segments=tuple(Segment(start_ns=round(a * S), stop_ns=round(b * S)) for a, b in edges_s)
     )
 
 
 def energy_j(found: DomainEnergy) -> float:
+    """The energy, which has to be there."""
     assert found.energy_j is not None, found.reason
     return found.energy_j
 

@@ -33,15 +33,18 @@ HELLO: dict[str, Any] = {
 
 
 def line(event: str, time_ns: int, **fields: Any) -> dict[str, Any]:
+    """One event."""
     return {"event": event, "time_ns": time_ns, **fields}
 
 
 def read(*lines: dict[str, Any] | str, end: str = "\n") -> Transcript:
+    """The transcript of rank 0 that said these lines."""
     texts = [each if isinstance(each, str) else json.dumps(each) for each in lines]
     return read_transcript("\n".join(texts) + end, rank=0)
 
 
 def whats(transcript: Transcript) -> list[tuple[int, str]]:
+    """Lines and problems."""
     return [(problem.line, problem.what) for problem in transcript.problems]
 
 

@@ -8,22 +8,27 @@ from ecobench.windows import JOB, RankSkew, Work, count_work, trial_windows, tri
 
 
 def start(time_ns: int, phase: str) -> PhaseMark:
+    """A phase starts."""
     return PhaseMark(time_ns=time_ns, phase=phase, is_start=True)
 
 
 def stop(time_ns: int, phase: str) -> PhaseMark:
+    """A phase stops."""
     return PhaseMark(time_ns=time_ns, phase=phase, is_start=False)
 
 
 def step(time_ns: int, index: int, n_tokens: int) -> Step:
+    """A step is reported."""
     return Step(time_ns=time_ns, step=index, n_tokens=n_tokens, is_synced=False)
 
 
 def said(*events: Event, rank: int = 0) -> Transcript:
+    """A transcript of these events."""
     return Transcript(rank=rank, hello=None, events=events, goodbye=None, problems=(), n_problems=0, is_torn=False)
 
 
 def window(phase: str, *edges: tuple[int, int]) -> Window:
+    """A window of segments between nanoseconds."""
     return Window(phase=phase, segments=tuple(Segment(start_ns=first, stop_ns=last) for first, last in edges))
 
 
@@ -36,7 +41,7 @@ def test_a_program_without_phases_is_one_job() -> None:
 
 
 def test_nested_phases_are_taken_out_and_every_instant_is_owned_once() -> None:
-    """train with two evals inside, a checkpoint inside the second eval, idle around it."""
+    """Train with two evals inside, a checkpoint inside the second eval, idle around it."""
     found = trial_windows(
         [
             said(
