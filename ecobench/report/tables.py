@@ -1,0 +1,208 @@
+"""The result block: the last lines of a run, legible without colour, in ASCII, at most 100 columns wide.
+
+Every figure stands with its n, its repeatability interval, its instrument interval, its boundary and its evidence. A
+figure without a value says why. Text that comes from a workload or a machine is shown, never obeyed: control characters
+and whatever is not ASCII are escaped. Only the path of the report keeps its letters, since it gets copied.
+"""
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from ecobench.measurement import Evidence, QualityFlag, Severity
+from ecobench.records import Figure, PhaseSummary, RunRecord, RunSummary
+from ecobench.report.quantities import (
+    EVIDENCE_IN_WORDS,
+    count_text,
+    instrument_text,
+    repeatability_text,
+    scope_text,
+    value_text,
+)
+from ecobench.units import format_duration, format_number
+
+WIDTH = 100
+_GAP = "  "
+# Efficiency first, then what it is made of. Figures with other keys follow in the summary's order.
+_FIGURE_ORDER = (
+    "tokens_per_kwh",
+    "energy_per_token_j",
+    "tokens_per_s",
+    "energy_j",
+    "mean_power_w",
+    "duration_s",
+    "n_tokens",
+)
+_SEVERITIES = (Severity.INVALID, Severity.WARNING, Severity.INFO)
+
+
+def result_block(run: RunRecord, summary: RunSummary, *, report_path: Path | None) -> str:
+    """The result of a run as lines of text, for `print`."""
+    spec = run.spec
+    title = f"{_plain(spec.workload)} (preset {_plain(spec.preset)})  {_plain(run.id)}"
+    state = f"{trials_text(summary)}; figures are of phase `{_plain(spec.measured_phase)}`, means over trials"
+    parts = [
+        _wrapped(title),
+        _wrapped(state),
+        [],
+        _figure_table(summary),
+        _phase_table(summary.phases),
+        _section("not counted", summary.not_counted),
+        _flag_lines(summary.flags),
+        _section("to get better numbers here", summary.to_improve),
+        _footer(summary, report_path),
+    ]
+    lines = [line for part in parts for line in ([*part] if part else [""])]
+    return "\n".join(_without_double_blanks(lines)).rstrip("\n")
+
+
+def headline(summary: RunSummary) -> str:
+    """The run in one line, for a list: efficiency with its evidence, and speed."""
+    figures = {figure.key: figure for figure in reversed(ordered_figures(summary.figures))}
+    parts = []
+    for key in ("tokens_per_kwh", "tokens_per_s"):
+        figure = figures.get(key)
+        if figure is not None and figure.value is not None:
+            parts.append(f"{value_text(figure)}{f' {figure.evidence}' if figure.evidence else ''}")
+    return ", ".join(parts) or "nothing measured"
+
+
+def ordered_figures(figures: Iterable[Figure]) -> list[Figure]:
+    """Figures in the order in which people read them; figures of one key stay together, in the order they had."""
+    rank = {key: place for place, key in enumerate(_FIGURE_ORDER)}
+    return sorted(figures, key=lambda figure: rank.get(figure.key, len(rank)))
+
+
+def ordered_flags(flags: Iterable[QualityFlag]) -> list[QualityFlag]:
+    """What takes away most comes first."""
+    return sorted(flags, key=lambda flag: _SEVERITIES.index(flag.severity))
+
+
+def target_text(summary: RunSummary) -> str | None:
+    """`val_loss <= 2.2 nats/byte: met in 3 of 3 trials`; None without a target."""
+    target = summary.target
+    if target is None:
+        return None
+    goal = f"{target.metric} <= {format_number(target.at_most)} {target.unit}"
+    if summary.n_target_met is None:
+        return f"{goal}: not known, no trial reported it"
+    return f"{goal}: met in {summary.n_target_met} of {count_text(summary.n_trials, 'trial')}"
+
+
+def trials_text(summary: RunSummary) -> str:
+    """`done, 3 of 3 trials`, and what is wrong with it where something is."""
+    text = f"{summary.status.value}, {summary.n_trials} of {count_text(summary.n_trials_planned, 'trial')}"
+    return text if summary.is_valid else f"{text}, INVALID"
+
+
+def _figure_table(summary: RunSummary) -> list[str]:
+    rows = [_figure_row(_label(figure), figure) for figure in ordered_figures(summary.figures)]
+    header = ("figure", "value", "n", "repeatability 95%", "instrument k=2", "boundary")
+    lines = _table(header, rows, widths=(17, 22, 3, 20, 20, 9)) if rows else ["no figures: no trial has a result"]
+    target = target_text(summary)
+    if target is not None:
+        lines += _wrapped(f"target: {_plain(target)}")
+    return [*lines, ""]
+
+
+def _phase_table(phases: Sequence[PhaseSummary]) -> list[str]:
+    rows: list[tuple[str, ...]] = []
+    for phase in phases:
+        name = _plain(phase.phase) + (" *" if phase.is_measured else "")
+        duration = format_duration(phase.duration_s)
+        energies = [figure for figure in phase.figures if figure.key == "energy_j"]
+        if not energies:
+            rows.append((name, duration, "no meter", "", "", "", ""))
+        rows += [(name, duration, *_figure_row("", figure)[1:]) for figure in energies]
+    if not rows:
+        return []
+    header = ("phase", "time", "energy", "n", "repeatability 95%", "instrument k=2", "boundary")
+    lines = _table(header, rows, widths=(12, 12, 21, 3, 16, 16, 8))
+    if any(phase.is_measured for phase in phases):
+        lines.append("* the measured phase")
+    return [*lines, ""]
+
+
+def _figure_row(label: str, figure: Figure) -> tuple[str, ...]:
+    if figure.value is None:
+        reason = f"not known: {_plain(figure.reason or 'no reason given')}"
+        return (label, reason, str(figure.n), "-", "-", scope_text(figure))
+    return (
+        label,
+        _plain(value_text(figure)),
+        str(figure.n),
+        repeatability_text(figure),
+        instrument_text(figure),
+        scope_text(figure),
+    )
+
+
+def _label(figure: Figure) -> str:
+    return _plain(figure.label)
+
+
+def _flag_lines(flags: Sequence[QualityFlag]) -> list[str]:
+    if not flags:
+        return ["quality flags: none", ""]
+    lines = ["quality flags"]
+    for flag in ordered_flags(flags):
+        lines += _wrapped(
+            f"{flag.severity.value}: {_plain(flag.code)}: {_plain(flag.evidence)}", first="  ", rest="    "
+        )
+        if flag.remedy is not None:
+            lines += _wrapped(f"-> {_plain(flag.remedy)}", first="    ", rest="       ")
+    return [*lines, ""]
+
+
+def _footer(summary: RunSummary, report_path: Path | None) -> list[str]:
+    used = [kind for kind in Evidence if any(figure.evidence is kind for figure in summary.figures)]
+    lines = [line for kind in used for line in _wrapped(f"{kind.value}: {EVIDENCE_IN_WORDS[kind]}")]
+    if report_path is not None:
+        shown = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in str(report_path))
+        lines.append(f"report: {shown}")
+    return lines
+
+
+def _section(title: str, items: Sequence[str]) -> list[str]:
+    if not items:
+        return []
+    lines = [title]
+    for item in items:
+        lines += _wrapped(f"- {_plain(item)}", first="  ", rest="    ")
+    return [*lines, ""]
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]], *, widths: Sequence[int]) -> list[str]:
+    """Rows under a header, columns no wider than needed or allowed; a cell that is wider goes on in the next line."""
+    cells = [header, *rows]
+    needed = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    # A long reason or label may use what the other columns leave over.
+    shares = [min(need, width) for need, width in zip(needed, widths, strict=True)]
+    spare = WIDTH - sum(shares) - len(_GAP) * (len(header) - 1)
+    for column, need in enumerate(needed):
+        more = min(max(0, need - shares[column]), max(0, spare))
+        shares[column] += more
+        spare -= more
+    lines = []
+    for index, row in enumerate(cells):
+        columns = [textwrap.wrap(cell, share) or [""] for cell, share in zip(row, shares, strict=True)]
+        for depth in range(max(len(column) for column in columns)):
+            texts = [column[depth] if depth < len(column) else "" for column in columns]
+            padded = (text.ljust(share) for text, share in zip(texts, shares, strict=True))
+            lines.append(_GAP.join(padded).rstrip())
+        if index == 0:
+            lines.append(_GAP.join("-" * share for share in shares))
+    return lines
+
+
+def _wrapped(text: str, *, first: str = "", rest: str = "  ") -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False) or [""]
+
+
+def _plain(text: str) -> str:
+    """Printable ASCII: what else there is shows as its escape, so that no name can move a cursor."""
+    return "".join(char if " " <= char <= "~" else ascii(char)[1:-1] for char in text)
+
+
+def _without_double_blanks(lines: Sequence[str]) -> list[str]:
+    return [line for index, line in enumerate(lines) if line or (index > 0 and lines[index - 1])]
