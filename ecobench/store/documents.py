@@ -70,13 +70,16 @@ def read_document(path: Path, kind: type[T]) -> T:
             f"{path} has schema {schema}, this ecobench reads {SCHEMA}", hint="read it with the version that wrote it"
         )
     try:
-        return TypeAdapter(kind, config=ConfigDict(extra="forbid")).validate_json(text, strict=True)
+        # pydantic takes no config for a dataclass itself; within a tuple it reaches all that are nested.
+        adapter = TypeAdapter(tuple[kind], config=ConfigDict(extra="forbid"))  # type: ignore[valid-type]
+        (record,) = adapter.validate_json(f"[{text}]", strict=True)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
+        where = ".".join(str(part) for part in first["loc"][1:])
         raise RecordError(
             f"{path}: {where}: {first['msg']}", hint="the file was changed or cut; `ecobench verify` tells more"
         ) from None
+    return record
 
 
 def store_error(error: OSError, path: Path) -> StoreError:
