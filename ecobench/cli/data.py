@@ -26,7 +26,7 @@ def info(workload: WorkloadOption = "nanogpt", as_json: JsonOption = False) -> N
                 "workload": found.manifest.name,
                 "data": [
                     {"name": source.name, "summary": source.summary, "presets": source.presets, "info": one}
-                    for source, one in _plain(rows)
+                    for source, one in rows
                 ],
             }
         )
@@ -64,14 +64,8 @@ def tokenize(workload: WorkloadOption = "nanogpt", as_json: JsonOption = False) 
         make_data(found, source)
     rows = [(source, read_data_info(found, source)) for source in found.manifest.data.values()]
     if as_json:
-        print_json({"workload": found.manifest.name, "data": [one for _, one in _plain(rows)]})
+        print_json({"workload": found.manifest.name, "data": [one for _, one in rows]})
     else:
         for source, one in rows:
             n_train, n_validation = one.n_train_tokens or 0, one.n_validation_tokens or 0
             print(f"{source.name}: {n_train:,} train and {n_validation:,} validation tokens in {one.path}")
-
-
-def _plain(rows: list) -> list:  # type: ignore[type-arg]
-    from ecobench.store import as_plain
-
-    return [(source, as_plain(one)) for source, one in rows]

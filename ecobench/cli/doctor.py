@@ -29,9 +29,9 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
     if as_json:
         print_json(
             {
-                "machine": machine_plain(machine),
-                "meters": [machine_plain(info) for info in infos],
-                "absences": [machine_plain(absence) for absence in found.absences],
+                "machine": machine,
+                "meters": infos,
+                "absences": found.absences,
                 "time_resolution_ns": time_resolution_ns(),
                 "store": {"path": str(store.root), "is_writable": is_writable, "free_bytes": free_bytes},
                 "packages": versions,
@@ -56,12 +56,6 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
                 print(f"          -> {absence.remedy}")
     if not is_writable:
         raise typer.Exit(int(ExitCode.REQUEST))
-
-
-def machine_plain(record: object) -> object:
-    from ecobench.store import as_plain
-
-    return as_plain(record)
 
 
 def _is_writable(path: "os.PathLike[str]") -> bool:

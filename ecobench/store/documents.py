@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,8 +25,14 @@ def to_json(record: object) -> str:
 
 
 def as_plain(record: object) -> Any:
-    """Dataclasses as dictionaries, all the way down."""
-    return dataclasses.asdict(record) if dataclasses.is_dataclass(record) and not isinstance(record, type) else record
+    """Dataclasses as dictionaries, and collections as lists and dictionaries of them, all the way down."""
+    if dataclasses.is_dataclass(record) and not isinstance(record, type):
+        return {field.name: as_plain(getattr(record, field.name)) for field in dataclasses.fields(record)}
+    if isinstance(record, Mapping):
+        return {str(key): as_plain(value) for key, value in record.items()}
+    if isinstance(record, list | tuple):
+        return [as_plain(value) for value in record]
+    return record
 
 
 def write_document(path: Path, record: object) -> None:
