@@ -4,6 +4,7 @@ Pure: text in, frozen records out. Unknown keys are refused with a suggestion, a
 of range: a typo never becomes a default.
 """
 
+import math
 import shlex
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -96,22 +97,13 @@ def parse_manifest(text: str, *, where: str) -> Manifest:
     axes = {}
     for name, sub in reader.tables("axes").items():
         parameter = _lookup(name, parameters, what="parameter", where=sub.where)
-        axes[name] = {
-            preset: tuple(_check(parameter, value, where=sub.where) for value in sub.take(preset, list))
-            for preset in list(sub.rest())
-        }
+        axes[name] = {preset: _parse_points(parameter, preset, sub) for preset in sub.rest()}
         for preset in axes[name]:
             _lookup(preset, presets, what="preset", where=sub.where)
     data = {name: _parse_data(name, sub, presets) for name, sub in reader.tables("data").items()}
     smoke = None
-    if "smoke" in table:
-        sub = reader.table("smoke")
-        smoke = Smoke(
-            preset=_lookup(sub.take("preset", str), presets, what="preset", where=sub.where).name,
-            parameters=_parse_values(sub, parameters),
-            timeout_s=_parse_timeout(sub),
-        )
-        sub.close()
+    if (smoke_table := reader.table_or_none("smoke")) is not None:
+        smoke = _parse_smoke(smoke_table, presets, parameters)
     manifest = Manifest(
         name=reader.take("name", str),
         summary=reader.take("summary", str),
@@ -129,7 +121,8 @@ def parse_manifest(text: str, *, where: str) -> Manifest:
         raise ManifestError(
             f"{where}: name `{manifest.name}`", hint="letters, digits, - and _ only: it is part of run ids"
         )
-    expand_command(manifest.command, python="python", ranks=1)
+    for command in (manifest.command, *(one for source in data.values() for one in (source.tokenize, source.info))):
+        expand_command(command, python="python", ranks=1)
     return manifest
 
 
@@ -184,7 +177,7 @@ def expand_command(
     """
     try:
         words = [word.format(python=python, ranks=ranks) for word in shlex.split(template)]
-    except (KeyError, IndexError, ValueError) as error:
+    except (KeyError, IndexError, ValueError, AttributeError, TypeError) as error:
         raise ManifestError(
             f"command `{template}`: {error}", hint="it may hold {python} and {ranks}; quote words as in a shell"
         ) from None
@@ -216,14 +209,19 @@ class _Reader:
         if key not in self._table:
             return default
         value = self._table.pop(key)
-        if kind is float and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)
+        if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+            value = _finite_float(value, where=f"{self.where}: `{key}`")
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise ManifestError(f"{self.where}: `{key}` is {value!r}", hint=f"it is a {kind.__name__}")
         return value
 
     def table(self, key: str) -> "_Reader":
         return _Reader(self.take_or(key, dict, {}) or {}, where=f"{self.where}: {key}")
+
+    def table_or_none(self, key: str) -> "_Reader | None":
+        is_there = key in self._table
+        found = self.table(key)
+        return found if is_there else None
 
     def tables(self, key: str) -> dict[str, "_Reader"]:
         found = {}
@@ -242,10 +240,18 @@ class _Reader:
 
 
 def _parse_parameter(name: str, reader: _Reader) -> Parameter:
+    if name == "ranks":
+        raise ManifestError(f"{reader.where} is taken", hint="ranks belong to presets: ranks = 2, --set ranks=2")
+    if not name.isidentifier():
+        raise ManifestError(
+            f"{reader.where}: name `{name}`", hint="letters, digits and _ only: it arrives as --name=value"
+        )
     kind = reader.take("type", str)
     if kind not in get_args(ParameterType):
         raise ManifestError(f"{reader.where}: type `{kind}`", hint=suggest(kind, get_args(ParameterType)))
     allowed = reader.take_or("allowed", list, None)
+    if allowed == []:
+        raise ManifestError(f"{reader.where}: `allowed` is empty", hint="list the values, or leave it out")
     raw_default = reader.rest().get("default")
     parameter = Parameter(
         name=name,
@@ -258,6 +264,8 @@ def _parse_parameter(name: str, reader: _Reader) -> Parameter:
         help=reader.take_or("help", str, "") or "",
     )
     reader.close()
+    if kind in ("text", "switch") and (parameter.minimum is not None or parameter.maximum is not None):
+        raise ManifestError(f"{reader.where}: a {kind} has no minimum and no maximum", hint="`allowed` lists values")
     _check(parameter, parameter.default, where=reader.where)
     for value in parameter.allowed or ():
         _check(parameter, value, where=reader.where)
@@ -269,8 +277,7 @@ def _parse_preset(name: str, reader: _Reader, parameters: Mapping[str, Parameter
     if hardware not in get_args(Hardware):
         raise ManifestError(f"{reader.where}: hardware `{hardware}`", hint=suggest(hardware, get_args(Hardware)))
     target = None
-    if "target" in reader.rest():
-        sub = reader.table("target")
+    if (sub := reader.table_or_none("target")) is not None:
         target = Target(
             metric=sub.take("metric", str), at_most=sub.take("at_most", float), unit=sub.take_or("unit", str, "") or ""
         )
@@ -305,6 +312,23 @@ def _parse_data(name: str, reader: _Reader, presets: Mapping[str, Preset]) -> Da
     return source
 
 
+def _parse_points(parameter: Parameter, preset: str, reader: _Reader) -> tuple[ParameterValue, ...]:
+    points = tuple(_check(parameter, value, where=reader.where) for value in reader.take(preset, list))
+    if not points or len(set(points)) < len(points):
+        raise ManifestError(f"{reader.where}: {preset} = {list(points)}", hint="at least one point, each once")
+    return points
+
+
+def _parse_smoke(reader: _Reader, presets: Mapping[str, Preset], parameters: Mapping[str, Parameter]) -> Smoke:
+    smoke = Smoke(
+        preset=_lookup(reader.take("preset", str), presets, what="preset", where=reader.where).name,
+        parameters=_parse_values(reader, parameters),
+        timeout_s=_parse_timeout(reader),
+    )
+    reader.close()
+    return smoke
+
+
 def _parse_values(reader: _Reader, parameters: Mapping[str, Parameter]) -> dict[str, ParameterValue]:
     sub = reader.table("parameters")
     values = {}
@@ -318,6 +342,16 @@ def _parse_timeout(reader: _Reader) -> float:
         return parse_duration_s(reader.take("timeout", str))
     except RequestError as error:
         raise ManifestError(f"{reader.where}: timeout: {error.message}", hint=error.hint) from None
+
+
+def _finite_float(value: float, *, where: str) -> float:
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise ManifestError(f"{where} is {str(value)[:40]}", hint="it is a finite number")
+    return number
 
 
 def _check(parameter: Parameter, value: object, *, where: str) -> ParameterValue:

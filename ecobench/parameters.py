@@ -49,16 +49,18 @@ class Parameter:
         """
         shown = f"`{self.name}={value}`"
         if self.type in ("text", "switch"):
-            if not isinstance(value, str):
-                raise RequestError(f"{shown}: `{self.name}` is text", hint=self._describe())
+            # What a command line cannot carry (NUL) or a record cannot (half of a surrogate pair) is no text either.
+            if not isinstance(value, str) or not value.isprintable():
+                raise RequestError(f"`{self.name}={value!a}`: `{self.name}` is text on one line", hint=self._describe())
         elif isinstance(value, bool) or not isinstance(value, (int,) if self.type == "int" else (int, float)):
             kind = "a whole number" if self.type == "int" else "a number"
             raise RequestError(f"{shown}: `{self.name}` is {kind}", hint=self._describe())
         else:
+            if not _is_finite(value):
+                raise RequestError(f"{shown[:60]} is not finite", hint=self._describe())
             value = value if self.type == "int" else float(value)
-            if not math.isfinite(value):
-                raise RequestError(f"{shown} is not finite", hint=self._describe())
-            if self.minimum is not None and value < self.minimum or self.maximum is not None and value > self.maximum:
+            is_low = self.minimum is not None and value < self.minimum
+            if is_low or (self.maximum is not None and value > self.maximum):
                 raise RequestError(f"{shown} is out of range", hint=self._describe())
         choices = SWITCH if self.type == "switch" else self.allowed
         if choices is not None and value not in choices:
@@ -97,11 +99,19 @@ def parse_stop_rule(text: str) -> StopRule:
             limit = parse_energy_j(value)
         else:
             limit = float(int(value)) if reason is StopReason.STEPS else float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise RequestError(f"`--until {text}`", hint=hint) from None
     if not math.isfinite(limit) or (reason is StopReason.STEPS and limit < 1):
         raise RequestError(f"`--until {text}`", hint=hint)
     return StopRule(reason=reason, limit=limit, text=text)
+
+
+def _is_finite(value: float) -> bool:
+    """Whether float64 can hold `value`; a whole number of TOML may have any number of digits."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def suggest(word: str, known: Iterable[str]) -> str:

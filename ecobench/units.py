@@ -52,18 +52,18 @@ def format_si(value: float, unit: str, *, digits: int = 4) -> str:
     """
     if value == 0 or not math.isfinite(value):
         return f"{value:g} {unit}"
-    exponent = max(-9, min(9, 3 * math.floor(math.log10(abs(value)) / 3)))
-    if abs(float(f"{value / 10.0**exponent:.{digits}g}")) >= 1000 and exponent < 9:
-        exponent += 3
+    # Rounded before the prefix is chosen: 999.96 J with four digits is 1.000 kJ.
+    rounded = float(f"{value:.{digits - 1}e}")
+    exponent = max(-9, min(9, 3 * (_magnitude(value, digits=digits) // 3)))
     prefix = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G"}[exponent]
-    return f"{format_number(value / 10.0**exponent, digits=digits)} {prefix}{unit}"
+    return f"{format_number(rounded / 10.0**exponent, digits=digits)} {prefix}{unit}"
 
 
 def format_number(value: float, *, digits: int = 4) -> str:
-    """`digits` significant digits without exponent between 1e-4 and 1e6, thousands separated; else `1.234e+09`."""
-    if value == 0:
-        return "0"
-    magnitude = math.floor(math.log10(abs(value)))
+    """`digits` significant digits without exponent from 1e-4 to under 1e7, thousands separated; else `1.234e+09`."""
+    if value == 0 or not math.isfinite(value):
+        return "0" if value == 0 else f"{value:g}"
+    magnitude = _magnitude(value, digits=digits)
     if magnitude < -4 or magnitude >= 7:
         return f"{value:.{digits - 1}e}"
     return f"{value:,.{max(0, digits - 1 - magnitude)}f}"
@@ -71,8 +71,8 @@ def format_number(value: float, *, digits: int = 4) -> str:
 
 def format_duration(duration_s: float) -> str:
     """`0.35 s`, `42.1 s`, `3 min 20 s`, `2 h 05 min`."""
-    if duration_s < 60:
-        return f"{duration_s:.2f} s" if duration_s < 10 else f"{duration_s:.1f} s"
+    if round(duration_s, 1) < 60:
+        return f"{duration_s:.2f} s" if round(duration_s, 2) < 10 else f"{duration_s:.1f} s"
     whole_s = round(duration_s)
     if whole_s < 3600:
         return f"{whole_s // 60} min {whole_s % 60:02d} s"
@@ -83,10 +83,15 @@ def format_bytes(size_bytes: int) -> str:
     """`512 B`, `1.5 MiB`, `20.3 GiB`."""
     size = float(size_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
+        if round(size, 1) < 1024:
             return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
+
+
+def _magnitude(value: float, *, digits: int) -> int:
+    """Exponent of the first digit of `value` rounded to `digits` significant digits: 9.9996 is 1e1 with four."""
+    return int(f"{value:.{digits - 1}e}".partition("e")[2])
 
 
 def _parse(text: str, *, units: dict[str, float], what: str, examples: str) -> float:
