@@ -38,12 +38,12 @@ def test_harness_is_strictly_typed() -> None:
 
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_workload_is_typed(workload: str) -> None:
-    """A workload is strictly typed too, but for what torch itself leaves untyped.
+    """A workload is strictly typed too, but for what torch leaves untyped, which differs by version.
 
     Each one apart, from within its folder: that is how its files import each other.
     """
     folder = CHECKOUT / "workloads" / workload
     files = sorted(path.name for path in folder.glob("*.py"))
-    loose = ("--no-warn-return-any", "--allow-untyped-calls", "--allow-subclassing-any", "--allow-untyped-decorators")
+    loose = ("--no-warn-return-any", "--allow-untyped-calls", "--no-warn-unused-ignores")
     options = ("--config-file", str(CHECKOUT / "pyproject.toml"), "--no-namespace-packages", *loose)
     run_tool("mypy", *options, "--cache-dir", str(CHECKOUT / ".mypy_cache" / workload), *files, folder=folder)
