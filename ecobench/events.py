@@ -25,14 +25,16 @@ stamped with `time.monotonic_ns()`.
     goodbye                    status: done, stopped, failed                      last line; written at a normal exit
 
 A program that is killed leaves no goodbye, and that is how it is known to have crashed. A second process that writes
-the same rank is an error at its first event. A full disk never stops a training: the first line that cannot be written
-is reported on stderr, nothing is written after it, and the missing goodbye tells.
+the same rank is an error at its first event; threads of one process may all emit. A full disk never stops a training:
+the first line that cannot be written is reported on stderr, nothing is written after it, and the missing goodbye tells.
 """
 
 import atexit
+import errno
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -87,25 +89,29 @@ class _Speaker:
         self.pid = os.getpid()
         self.rank = int(os.environ.get("RANK", "0"))
         path = folder / f"rank-{self.rank:05d}.jsonl"
+        self._said_hello = False
+        self._said_goodbye = False
+        self._is_broken = False
         try:
             self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         except FileExistsError:
             raise RuntimeError(f"another process already writes the events of rank {self.rank} ({path})") from None
-        self._said_hello = False
-        self._said_goodbye = False
-        self._is_broken = False
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            self._give_up(str(error))
 
     def emit(self, event: str, fields: dict[str, Any]) -> None:
         if os.getpid() != self.pid:
             raise RuntimeError(f"a child process of rank {self.rank} emits events; only the rank's own process may")
-        if event == "hello":
-            fields = {**_hello_fields(self.rank), **fields}
+        with _lock:
+            if event == "hello":
+                fields = {**_hello_fields(self.rank), **fields}
+            elif not self._said_hello:
+                self.emit("hello", {})
+            self._write({"event": event, "time_ns": time.monotonic_ns(), **fields})
             self._said_hello = True
-        elif not self._said_hello:
-            self.emit("hello", {})
-        if event == "goodbye":
-            self._said_goodbye = True
-        self._write({"event": event, "time_ns": time.monotonic_ns(), **fields})
+            self._said_goodbye = self._said_goodbye or event == "goodbye"
 
     def close(self) -> None:
         if os.getpid() == self.pid and self._said_hello and not self._said_goodbye:
@@ -113,7 +119,10 @@ class _Speaker:
             self.emit("goodbye", {"status": "failed" if getattr(sys, "last_value", None) is not None else "done"})
 
     def _write(self, line: dict[str, Any]) -> None:
-        data = json.dumps(line, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+        try:
+            data = json.dumps(line, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+        except TypeError as error:
+            raise ValueError(f"{line['event']}: {error}") from None
         if self._is_broken:
             return
         try:
@@ -122,21 +131,27 @@ class _Speaker:
             reason = "short write, is the disk full?"
         except OSError as error:
             reason = str(error)
+        self._give_up(reason)
+
+    def _give_up(self, reason: str) -> None:
         self._is_broken = True
         print(f"ecobench.events: {reason}; no further events of rank {self.rank} are written", file=sys.stderr)
 
 
 _the_speaker: _Speaker | None = None
+# Stamp and line belong together, else another thread's later stamp could stand above. Re-entrant: a signal handler may
+# emit too.
+_lock = threading.RLock()
 
 
 def _speaker() -> _Speaker | None:
     global _the_speaker
-    if _the_speaker is None:
-        folder = os.environ.get(VARIABLE)
-        if not folder:
-            return None
-        _the_speaker = _Speaker(Path(folder))
-        atexit.register(_the_speaker.close)
+    folder = os.environ.get(VARIABLE)
+    if _the_speaker is None and folder:
+        with _lock:
+            if _the_speaker is None:
+                _the_speaker = _Speaker(Path(folder))
+                atexit.register(_the_speaker.close)
     return _the_speaker
 
 
