@@ -132,7 +132,7 @@ def test_orphans_that_the_root_reaps_count_once() -> None:
 FORGETTING = """
 import signal, subprocess, sys, time
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-for cpu_s in (0.2, 0.1):
+for cpu_s in (0.2, 0.3):
     child = subprocess.Popen([sys.executable, "-I", "-S", "-c", sys.argv[1].format(cpu_s=cpu_s)])
     child.wait()
     print("ended", flush=True)
@@ -141,7 +141,7 @@ for cpu_s in (0.2, 0.1):
 
 
 def test_time_that_a_program_throws_away_does_not_hide_what_follows() -> None:
-    """With SIGCHLD ignored the time of ended children is in no account: 0.2 s stay counted, 0.1 s are added."""
+    """With SIGCHLD ignored the time of ended children is in no account: 0.2 s stay counted, 0.3 s are added."""
     command = [sys.executable, "-c", FORGETTING, BURN]
     meter = EstimateMeter(os.getpid())
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
