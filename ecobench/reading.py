@@ -173,10 +173,12 @@ def _conclude_lost(spec: RunSpec, folder: TrialFolder) -> TrialRecord:
 
 def _lost_times(transcripts: tuple[Transcript, ...], traces: tuple[Trace, ...]) -> TrialTimes | None:
     heard = [event.time_ns for one in transcripts for event in one.events]
-    sampled = [int(time_ns) for trace in traces for time_ns in (trace.time_ns[:1], trace.time_ns[-1:]) if len(time_ns)]
+    sampled = [int(trace.time_ns[end]) for trace in traces if len(trace.time_ns) for end in (0, -1)]
     if not heard:
         return None
     last_ns = min(max(heard), max(sampled)) if sampled else max(heard)
+    if last_ns <= min(heard):  # killed before the first second of samples was written: what was said is left
+        last_ns = max(heard)
     if last_ns <= min(heard):
         return None
     return TrialTimes(
