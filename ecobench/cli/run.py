@@ -88,7 +88,7 @@ def _show_plan(
     workload: "Workload", choice: "Choice", spec: "RunSpec", meters: "Discovery", *, is_preset_given: bool
 ) -> None:
     """What will happen, before anything does."""
-    why = "asked for" if is_preset_given else f"for a machine with {choice.preset.hardware} only"
+    why = "asked for" if is_preset_given else "default"
     say(f"workload  {spec.workload}: {workload.manifest.summary}")
     say(f"preset    {spec.preset} ({why}), {spec.ranks} rank{'s' if spec.ranks > 1 else ''}")
     say("settings  " + ", ".join(f"{name}={value}" for name, value in spec.parameters.items()))
