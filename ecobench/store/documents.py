@@ -1,5 +1,6 @@
 """Records as JSON files: written whole or not at all, read strictly."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -14,14 +15,18 @@ from ecobench.records import SCHEMA
 
 T = TypeVar("T")
 
+_STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
+
 
 def to_json(record: object) -> str:
-    """A record as indented JSON. NaN and infinity are refused: missing is null, with a reason beside it.
+    """A record as indented JSON. NaN and infinity are refused: missing is null, with a reason beside it. Bytes of a
+    path or an argument that are no UTF-8 become `?`.
 
     Raises:
         ValueError: a number in it is not finite.
     """
-    return json.dumps(as_plain(record), allow_nan=False, indent=1, ensure_ascii=False) + "\n"
+    text = json.dumps(as_plain(record), allow_nan=False, indent=1, ensure_ascii=False)
+    return text.encode(errors="replace").decode() + "\n"
 
 
 def as_plain(record: object) -> Any:
@@ -45,16 +50,17 @@ def write_document(path: Path, record: object) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """`write_document` for text that is made already."""
+    """`write_document` for text that is made already; names of files may be any bytes."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with open(beside, "w", encoding="utf-8") as file:
+        with open(beside, "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
     except OSError as error:
-        beside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            beside.unlink()
         raise store_error(error, path) from None
 
 
@@ -67,7 +73,7 @@ def read_document(path: Path, kind: type[T]) -> T:
     try:
         text = path.read_text(encoding="utf-8")
         plain = json.loads(text)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RecordError(
             f"{path} cannot be read: {error}", hint="`ecobench verify` tells what is left of a run"
         ) from None
@@ -78,7 +84,7 @@ def read_document(path: Path, kind: type[T]) -> T:
         )
     try:
         # pydantic takes no config for a dataclass itself; within a tuple it reaches all that are nested.
-        adapter = TypeAdapter(tuple[kind], config=ConfigDict(extra="forbid"))  # type: ignore[valid-type]
+        adapter = TypeAdapter(tuple[kind], config=_STRICT)  # type: ignore[valid-type]
         (record,) = adapter.validate_json(f"[{text}]", strict=True)
     except ValidationError as error:
         first = error.errors()[0]

@@ -7,10 +7,12 @@ One row is one reading of one meter: when (middle of the call), which meter (its
 metadata carries), the raw counts, how long the call took, and, where there are no counts, why.
 """
 
+import contextlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -42,9 +44,15 @@ class SampleWriter:
         metadata = {_KEY: json.dumps({"schema": SCHEMA, "meters": [as_plain(meter) for meter in meters]})}
         self._schema = pa.schema(_FIELDS, metadata=metadata)
         try:
-            self._file = open(path, "xb", buffering=0)
-            self._stream = pa.ipc.new_stream(self._file, self._schema)
+            self._file = open(path, "xb", buffering=0)  # noqa: SIM115  # closed by `__exit__`
         except OSError as error:
+            raise store_error(error, path) from None
+        try:
+            self._stream = pa.ipc.new_stream(self._file, self._schema)
+            # The stream's header goes out with its first batch: now, so that a kill never leaves a file without one.
+            self._stream.write_batch(pa.record_batch([[] for _ in _FIELDS], schema=self._schema))
+        except OSError as error:
+            self._file.close()
             raise store_error(error, path) from None
 
     def append(self, rows: Sequence[tuple[int, Sample]]) -> None:
@@ -67,7 +75,7 @@ class SampleWriter:
         except OSError as error:
             raise store_error(error, self._path) from None
 
-    def __enter__(self) -> "SampleWriter":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -88,6 +96,13 @@ def read_traces(path: Path) -> tuple[Trace, ...]:
         RecordError: there is no such file, or it is no stream of samples of a schema that is known.
     """
     table, meters = _read(path)
+    try:
+        return _traces(table, meters)
+    except ValueError as error:
+        raise RecordError(f"{path}: {error}", hint="was the file changed? `ecobench verify` tells") from None
+
+
+def _traces(table: pa.Table, meters: Sequence[MeterInfo]) -> tuple[Trace, ...]:
     meter = table["meter"].to_numpy()
     time_ns = table["time_ns"].to_numpy()
     has_value = np.asarray(table["raw"].is_valid().to_numpy(), dtype=bool)
@@ -134,19 +149,22 @@ def _read(path: Path) -> tuple[pa.Table, tuple[MeterInfo, ...]]:
         with open(path, "rb") as file:
             reader = pa.ipc.open_stream(file)
             schema = reader.schema
-            try:
+            # The end, or a batch that was being written when the harness was killed.
+            with contextlib.suppress(StopIteration, pa.ArrowException, OSError, MemoryError):
                 batches.extend(iter(reader.read_next_batch, None))
-            except (StopIteration, pa.ArrowInvalid, OSError):
-                pass  # the end, or a batch that was being written when the harness was killed
-    except (OSError, pa.ArrowInvalid) as error:
+        table = pa.Table.from_batches(batches, schema=schema)
+        table.validate(full=True)
+    except (OSError, ValueError, MemoryError, pa.ArrowException) as error:
         raise RecordError(f"{path} cannot be read: {error}", hint="the trial has no samples") from None
+    if not schema.equals(pa.schema(_FIELDS)):
+        raise RecordError(f"{path} holds {', '.join(schema.names)}", hint="was it written by ecobench?")
     try:
         about = json.loads((schema.metadata or {})[_KEY])
         if about["schema"] != SCHEMA:
             raise RecordError(f"{path} has schema {about['schema']}, this ecobench reads {SCHEMA}")
         meters = _METERS.validate_json(json.dumps(about["meters"]), strict=True)
-    except (KeyError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise RecordError(
             f"{path} does not say what its samples are: {error}", hint="was it written by ecobench?"
         ) from None
-    return pa.Table.from_batches(batches, schema=schema), meters
+    return table, meters
