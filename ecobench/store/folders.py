@@ -26,6 +26,9 @@ from ecobench.transcript import Transcript, read_transcript
 HOME_VARIABLE = "ECOBENCH_HOME"
 # Without 0, 1, i, l and o: an id is read aloud and typed.
 _ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"
+_ID = re.compile(rf"[0-9]{{8}}-[0-9]{{6}}-.+-[{_ALPHABET}]{{4}}")
+_RANK_FILE = re.compile(r"rank-([0-9]{5})\.jsonl")
+_TRIAL = re.compile(r"[0-9]{3,}")
 _ERROR = re.compile(r"(\[rank\d+\]: *)?[\w.]*(Error|Exception|Exit)\b.*")
 # The source copy is evidence of code, not of data that lies beside it.
 _LARGEST_SOURCE_BYTES = 1 << 20
@@ -59,7 +62,7 @@ class TrialFolder:
 
     def rank_files(self) -> list[Path]:
         """Event files by rank."""
-        return sorted(path for path in self.events.glob("rank-*.jsonl") if path.stem.removeprefix("rank-").isdigit())
+        return sorted(path for path in self.events.glob("rank-*.jsonl") if _RANK_FILE.fullmatch(path.name))
 
     def read_transcripts(self) -> tuple[Transcript, ...]:
         """What each rank said, in order of ranks."""
@@ -95,8 +98,8 @@ class RunFolder:
 
     def trials(self) -> list[TrialFolder]:
         """Trials that were begun, in order."""
-        found = [path for path in (self.path / "trials").glob("*") if path.name.isdigit() and path.is_dir()]
-        return [TrialFolder(path) for path in sorted(found)]
+        found = [path for path in (self.path / "trials").glob("*") if _TRIAL.fullmatch(path.name) and path.is_dir()]
+        return sorted(map(TrialFolder, found), key=lambda trial: trial.index)
 
     def read(self) -> RunRecord:
         return read_document(self.run, RunRecord)
@@ -112,21 +115,23 @@ class RunFolder:
         write_document(self.summary, summary)
 
     def copy_source(self, workload: Path) -> None:
-        """Keep the workload's own files, small ones, without caches.
+        """Keep the workload's own files, small ones, without caches, environments, runs, or what a link leads to.
 
         Raises:
             StoreError: they cannot be written.
         """
 
+        def is_source(path: Path) -> bool:
+            if path.name.startswith(".") or path.name == "__pycache__":
+                return False
+            if path.is_dir():
+                # The store itself may lie in here: copied into itself, it would have no end.
+                is_ours = (path / "run.json").exists() or path.samefile(self.path.parent)
+                return not (path.is_symlink() or is_ours or (path / "pyvenv.cfg").exists())
+            return path.is_file() and path.stat().st_size <= _LARGEST_SOURCE_BYTES
+
         def left_out(folder: str, names: list[str]) -> set[str]:
-            return {
-                name
-                for name in names
-                if name.startswith(".")
-                or name == "__pycache__"
-                or not (path := Path(folder, name)).exists()
-                or (path.is_file() and path.stat().st_size > _LARGEST_SOURCE_BYTES)
-            }
+            return {name for name in names if not is_source(Path(folder, name))}
 
         try:
             shutil.copytree(workload, self.source, ignore=left_out)
@@ -178,11 +183,13 @@ class Store:
         """
         found = list(self.runs())
         if id_or_prefix == "last" and found:
-            return found[-1]
+            # A folder that someone renamed does not say when; any other is newer.
+            return ([run for run in found if _ID.fullmatch(run.id)] or found)[-1]
         as_path = Path(id_or_prefix)
         if as_path.name != id_or_prefix and (as_path / "run.json").exists():
             return RunFolder(as_path.absolute())
-        matching = [run for run in found if run.id.startswith(id_or_prefix) and id_or_prefix]
+        exact = [run for run in found if run.id == id_or_prefix]
+        matching = exact or [run for run in found if run.id.startswith(id_or_prefix) and id_or_prefix]
         if len(matching) == 1:
             return matching[0]
         if matching:

@@ -1,6 +1,7 @@
 """The seal of a run: SHA-256 of every file that is not derived, in the format that `sha256sum -c` reads."""
 
 import hashlib
+import os
 from pathlib import Path
 
 from ecobench.store.documents import write_text
@@ -21,12 +22,13 @@ def broken_seals(run: RunFolder) -> list[str]:
     """One line for each file that is not as it was when the run was sealed; empty where all are."""
     problems = []
     sealed = {}
-    for line in run.sums.read_text(encoding="utf-8").splitlines():
-        digest, _, name = line.partition("  ")
+    # As bytes: names of files may be any, and a line ends nowhere but at its newline.
+    for line in run.sums.read_bytes().removesuffix(b"\n").split(b"\n"):
+        digest, _, name = line.decode("utf-8", "surrogateescape").partition("  ")
         sealed[name] = digest
     for name, digest in sealed.items():
         path = run.path / name
-        if not path.is_file():
+        if not os.path.isfile(path):  # false, where `Path.is_file` raises, for a name that no file can have
             problems.append(f"{name} is gone")
         elif _sha256(path) != digest:
             problems.append(f"{name} was changed")
@@ -36,9 +38,8 @@ def broken_seals(run: RunFolder) -> list[str]:
 
 def _sealed_names(run: RunFolder) -> list[str]:
     paths = [run.run, *run.source.rglob("*"), *(run.path / "trials").rglob("*")]
-    return sorted(
-        path.relative_to(run.path).as_posix() for path in paths if path.is_file() and not path.name.startswith(".")
-    )
+    names = [path.relative_to(run.path).as_posix() for path in paths if path.is_file() and path.name[0] != "."]
+    return sorted(name for name in names if "\n" not in name)
 
 
 def _sha256(path: Path) -> str:
