@@ -15,7 +15,8 @@ from ecobench.seams import Clock, Meter, Sample
 from ecobench.units import NS_PER_S
 
 FLUSH_NS = NS_PER_S
-FIRST_SAMPLE_WITHIN_S = 5.0
+# A driver that hangs must not hang the harness: neither its start nor its end waits longer.
+ANSWER_WITHIN_S = 5.0
 
 Sink = Callable[[Sequence[tuple[int, Sample]]], None]
 
@@ -31,8 +32,9 @@ class Sampler:
         self._stop = threading.Event()
         self._first_pass = threading.Event()
         self._failure: Exception | None = None
-        self._first: dict[int, Sample] = {}
-        self._last: dict[int, Sample] = {}
+        self._is_left_behind = False
+        self._last_raw: dict[int, int] = {}
+        self._energy_j: dict[int, float] = {}
 
     def start(self) -> None:
         """Start, and return once every meter has been read once.
@@ -42,17 +44,20 @@ class Sampler:
             EcobenchError: the first samples could not be written.
         """
         self._thread.start()
-        if not self._first_pass.wait(FIRST_SAMPLE_WITHIN_S):
-            raise MeterError(
-                f"the meters did not answer within {FIRST_SAMPLE_WITHIN_S:.0f} s", hint="`ecobench doctor` shows each"
-            )
+        if not self._first_pass.wait(ANSWER_WITHIN_S):
+            raise self._silence()
         self.raise_failure()
 
     def stop(self) -> None:
-        """Read every meter once more, hand over what is left, and end. May be called twice."""
+        """Read every meter once more, hand over what is left, and end. May be called twice. A meter that does not
+        answer any more is left behind, and is the failure.
+        """
         self._stop.set()
         if self._thread.ident is not None:
-            self._thread.join()
+            self._thread.join(ANSWER_WITHIN_S)
+        if self._thread.is_alive():
+            self._failure = self._failure or self._silence()
+            self._is_left_behind = True
 
     def raise_failure(self) -> None:
         """Raise what ended the sampling, if anything has."""
@@ -66,18 +71,9 @@ class Sampler:
     def energy_so_far_j(self) -> float | None:
         """Energy of all counters since the start, for the live line and `--until energy=`; None without a counter.
 
-        Uncorrected for wraps: a counter that went down counts from there.
+        A step back of a counter that does not wrap counts as nothing; the trial's result judges it.
         """
-        total_j = None
-        for index, meter in enumerate(self._meters):
-            first, last = self._first.get(index), self._last.get(index)
-            if meter.info.kind is ReadingKind.ENERGY_COUNTER and first and last:
-                if first.raw is not None and last.raw is not None:
-                    delta = last.raw - first.raw
-                    if delta < 0 and meter.info.wraps_at_count is not None:
-                        delta += meter.info.wraps_at_count
-                    total_j = (total_j or 0.0) + max(delta, 0) * meter.info.si_per_count
-        return total_j
+        return sum(self._energy_j.values()) if self._energy_j else None
 
     def _run(self) -> None:
         pending: list[tuple[int, Sample]] = []
@@ -101,10 +97,16 @@ class Sampler:
                 now_ns = self._clock.now_ns()
             for index in range(len(self._meters)):
                 pending += self._read(index, self._clock.now_ns())
-            self._sink(pending)
-        except Exception as error:  # handed to the trial by `raise_failure`
-            self._failure = error
+            if not self._is_left_behind:
+                self._sink(pending)
+        except Exception as error:  # noqa: BLE001  # handed to the trial by `raise_failure`, whatever it is
+            self._failure = self._failure or error
             self._first_pass.set()
+
+    def _silence(self) -> MeterError:
+        return MeterError(
+            f"the meters did not answer within {ANSWER_WITHIN_S:g} s", hint="`ecobench doctor` shows each"
+        )
 
     def _wait_until(self, time_ns: int) -> None:
         remaining_s = (time_ns - self._clock.now_ns()) / NS_PER_S
@@ -112,9 +114,14 @@ class Sampler:
             self._stop.wait(remaining_s)
 
     def _read(self, index: int, now_ns: int) -> list[tuple[int, Sample]]:
+        info = self._meters[index].info
         samples = self._meters[index].read((now_ns,))
         for sample in samples:
-            if sample.raw is not None:
-                self._first.setdefault(index, sample)
-                self._last[index] = sample
+            if sample.raw is None or info.kind is not ReadingKind.ENERGY_COUNTER:
+                continue
+            delta = sample.raw - self._last_raw.get(index, sample.raw)
+            if delta < 0 and info.wraps_at_count is not None:
+                delta += info.wraps_at_count
+            self._energy_j[index] = self._energy_j.get(index, 0.0) + max(delta, 0) * info.si_per_count
+            self._last_raw[index] = sample.raw
         return [(index, sample) for sample in samples]
