@@ -1,3 +1,3 @@
-"""ecobench: at which power limit, batch size and recipe does a training run cost the least energy, and how sure are we?"""
+"""ecobench: at which power limit, batch size and recipe does training cost the least energy, and how sure are we?"""
 
 __version__ = "0.1.0"

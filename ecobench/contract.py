@@ -72,7 +72,7 @@ def check_workload(name_or_path: str) -> TrialRecord:
         assert whole.result is not None
         broken = [flag for flag in whole.result.flags if flag.severity is Severity.INVALID]
         assert not broken, "; ".join(flag.evidence for flag in broken)
-        assert whole.result.n_steps and whole.result.n_steps > 1, "smoke takes more than one step"
+        assert (whole.result.n_steps or 0) > 1, "smoke takes more than one step"
 
         first_step = StopRule(reason=StopReason.STEPS, limit=1.0, text="steps=1")
         stopped = run_once(Path(scratch, "001"), first_step)

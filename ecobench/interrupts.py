@@ -2,6 +2,7 @@
 
 import signal
 from types import FrameType, TracebackType
+from typing import Self
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -19,7 +20,7 @@ class Interrupts:
         self.count = 0
         self._before: dict[int, object] = {}
 
-    def __enter__(self) -> "Interrupts":
+    def __enter__(self) -> Self:
         for number in SIGNALS:
             self._before[number] = signal.signal(number, self._note)
         return self
@@ -36,6 +37,6 @@ class Interrupts:
         assert self.signum is not None
         return signal.Signals(self.signum).name
 
-    def _note(self, signum: int, frame: FrameType | None) -> None:
+    def _note(self, signum: int, _: FrameType | None) -> None:
         self.signum = signum
         self.count += 1

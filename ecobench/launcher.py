@@ -48,7 +48,7 @@ class SupervisedLauncher:
         """Start the program; returns its start in monotonic ns.
 
         Raises:
-            WorkloadError: the program cannot be started at all (no such file, no permission), or the supervisor is gone.
+            WorkloadError: the program cannot be started (no such file, no permission), or the supervisor is gone.
         """
         self._exit = None
         self._order(
@@ -70,7 +70,7 @@ class SupervisedLauncher:
         return int(answer["time_ns"])
 
     def poll(self) -> LaunchExit | None:
-        while self._exit is None and (message := self._next_report(timeout_s=0)) is not None:
+        while self._exit is None and not self._is_closed and (message := self._next_report(timeout_s=0)) is not None:
             self._take(message)
         return self._exit
 
@@ -82,7 +82,8 @@ class SupervisedLauncher:
         if self._is_closed:
             return
         self._is_closed = True
-        assert self._supervisor.stdin is not None and self._supervisor.stdout is not None
+        assert self._supervisor.stdin is not None
+        assert self._supervisor.stdout is not None
         self._supervisor.stdin.close()
         try:
             self._supervisor.wait(timeout=4.0)
@@ -133,7 +134,7 @@ class SupervisedLauncher:
         )
 
     def _next_report(self, *, timeout_s: float) -> dict[str, Any] | None:
-        """The next report, `{"is": "gone"}` once the supervisor has closed its end, None where there is none in time."""
+        """The next report; `{"is": "gone"}` once the supervisor has closed its end; None where none comes in time."""
         assert self._supervisor.stdout is not None
         deadline = time.monotonic() + timeout_s
         while b"\n" not in self._pending:

@@ -79,9 +79,7 @@ class EventTail:
         return self._reader.feed(data)
 
 
-def is_reached(
-    rule: StopRule, progress: Progress, *, target: Target | None, energy_j: float | None, now_ns: int
-) -> bool:
+def is_reached(rule: StopRule, progress: Progress, *, target: Target | None, now_ns: int) -> bool:
     """Whether the workload is to be asked to stop.
 
     `time` counts from the start of the measured phase, `steps` counts step events, `energy` all meters from the start
@@ -93,6 +91,6 @@ def is_reached(
         since_ns = progress.measured_since_ns
         return since_ns is not None and seconds(now_ns - since_ns) >= rule.limit
     if rule.reason is StopReason.ENERGY:
-        return energy_j is not None and energy_j >= rule.limit
+        return progress.energy_j is not None and progress.energy_j >= rule.limit
     metric = progress.metrics.get(target.metric if target is not None else "val_loss")
     return metric is not None and metric.value <= rule.limit

@@ -51,6 +51,8 @@ def end_descendants(
     process in an uninterruptible call cannot be ended by anybody).
 
     Args:
+        pid: root of the tree; not ended itself.
+        grace_s: time between SIGTERM and SIGKILL; 0 for SIGKILL at once.
         keep: pids of children that are not to be touched.
         reap: whose exit codes to collect: of any child of this process (for one that has no other use for them), of
             the processes that were ended, or of none (the caller waits for its children itself).

@@ -190,13 +190,14 @@ def check_trace(trace: Trace, breaks: Sequence[CounterBreak], measured: Window |
     for one in breaks:
         if measured is None or not one.touches(measured):
             continue
+        kind = one.kind.replace("_", " ")
+        duration = format_duration(seconds(one.stop_ns - one.start_ns))
         lost = "an unknown energy" if one.bound_j is None else f"at most {format_si(one.bound_j, 'J', digits=3)}"
         flags.append(
             QualityFlag(
                 code=f"counter_{one.kind}",
                 severity=Severity.WARNING,
-                evidence=f"{domain}: the counter did not count on over "
-                f"{format_duration(seconds(one.stop_ns - one.start_ns))} ({one.kind.replace('_', ' ')}); {lost} is lost",
+                evidence=f"{domain}: the counter did not count on over {duration} ({kind}); {lost} is lost",
                 remedy="do not reload drivers or suspend the machine during a run",
             )
         )

@@ -1,4 +1,4 @@
-"""From a trial's events and samples to its result. Pure: `ecobench verify` calls the same functions on the same bytes."""
+"""From a trial's events and samples to its result. Pure: `ecobench verify` calls the same on the same bytes."""
 
 import signal
 from collections.abc import Sequence

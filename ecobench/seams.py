@@ -1,4 +1,7 @@
-"""The seams to the world: clock, meter, launcher. Everything above them is the same for a real machine, a fake tree and a simulation."""
+"""The seams to the world: clock, meter, launcher.
+
+Everything above them is the same for a real machine, a fake tree and a simulation.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

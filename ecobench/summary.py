@@ -4,9 +4,23 @@ Pure. Trials that ran to their end are pooled; where none did, what the others m
 so. The instrument interval is the same for all trials (one sensor, one model): it does not shrink with n.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 
-from ecobench.measurement import Boundary, BoundaryEnergy, Evidence, Interval, QualityFlag, Severity
+from ecobench.figure import (
+    DURATION,
+    ENERGY,
+    PER_TOKEN,
+    POWER,
+    SPEED,
+    TOKENS,
+    FigureHead,
+    FigureKind,
+    Readings,
+    mean_figure,
+    missing_figure,
+    tokens_per_kwh_figure,
+)
+from ecobench.measurement import BoundaryEnergy, Evidence, QualityFlag, Severity
 from ecobench.records import (
     SCHEMA,
     Figure,
@@ -17,8 +31,6 @@ from ecobench.records import (
     TrialResult,
     TrialStatus,
 )
-from ecobench.stats import mean_with_interval
-from ecobench.units import J_PER_KWH
 
 _WORST_FIRST = (
     TrialStatus.LOST,
@@ -65,74 +77,47 @@ def summarise(run: RunRecord, trials: Sequence[TrialRecord]) -> RunSummary:
 
 
 def _energy_figures(run: RunRecord, results: Sequence[TrialResult]) -> list[Figure]:
-    kinds = list(dict.fromkeys((one.boundary, one.evidence) for result in results for one in result.boundaries))
+    kinds = _kinds(one for result in results for one in result.boundaries)
     if not kinds:
         why = "no meter was asked for" if run.spec.meter == "none" else "nothing was measured"
-        return [
-            _missing(key, label, unit, why)
-            for key, label, unit in (
-                ("energy_per_token_j", "energy per token", "J/token"),
-                ("energy_j", "energy", "J"),
-                ("mean_power_w", "mean power", "W"),
-            )
-        ]
+        return [missing_figure(head, reason=why) for head in (PER_TOKEN, ENERGY, POWER)]
     figures = []
-    for boundary, evidence in kinds:
-        pairs = [(result, _find(result.boundaries, boundary, evidence)) for result in results]
-
-        def figure(
-            key: str,
-            label: str,
-            unit: str,
-            divisor: Callable[[TrialResult], float | None],
-            lacking: str,
-            kind: tuple[Boundary, Evidence] = (boundary, evidence),
-            pairs: list[tuple[TrialResult, BoundaryEnergy | None]] = pairs,
-        ) -> Figure:
-            values, lows, highs = [], [], []
-            reasons = []
-            for result, energy in pairs:
-                by = divisor(result)
-                if energy is None or energy.energy_j is None:
-                    reasons.append("not metered" if energy is None else energy.reason or "not metered")
-                elif not by:
-                    reasons.append(lacking)
-                else:
-                    values.append(energy.energy_j / by)
-                    if energy.instrument is not None:
-                        lows.append(energy.instrument.low / by)
-                        highs.append(energy.instrument.high / by)
-            return _figure(key, label, unit, values, lows, highs, reasons, *kind)
-
-        per_token = figure(
-            "energy_per_token_j", "energy per token", "J/token", lambda one: one.n_tokens, "no tokens were reported"
-        )
+    for kind in kinds:
+        per_token = Readings()
+        whole = Readings()
+        power = Readings()
+        for result in results:
+            energy = _find(result.boundaries, kind)
+            per_token.add(energy, per=result.n_tokens, lacking="no tokens were reported")
+            whole.add(energy, per=1.0, lacking="")
+            power.add(energy, per=result.duration_s, lacking="the measured phase never ran")
+        figure = mean_figure(PER_TOKEN, per_token, kind=kind)
         figures += [
-            _inverse_per_kwh(per_token),
-            per_token,
-            figure("energy_j", "energy", "J", lambda _: 1.0, ""),
-            figure("mean_power_w", "mean power", "W", lambda one: one.duration_s, "the measured phase never ran"),
+            tokens_per_kwh_figure(figure),
+            figure,
+            mean_figure(ENERGY, whole, kind=kind),
+            mean_figure(POWER, power, kind=kind),
         ]
     return figures
 
 
 def _plain_figures(results: Sequence[TrialResult]) -> list[Figure]:
     phase = results[0].measured_phase if results else ""
-    no_phase, no_tokens = f"phase `{phase}` never ran", "no tokens were reported"
+    no_phase, no_tokens = [f"phase `{phase}` never ran"], ["no tokens were reported"]
     speeds = [one.n_tokens / one.duration_s for one in results if one.n_tokens and one.duration_s]
     durations = [one.duration_s for one in results if one.duration_s is not None]
     tokens = [float(one.n_tokens) for one in results if one.n_tokens is not None]
     figures = [
-        _figure("tokens_per_s", "speed", "tokens/s", speeds, [], [], [no_tokens]),
-        _figure("duration_s", "measured time", "s", durations, [], [], [no_phase]),
-        _figure("n_tokens", "tokens", "tokens", tokens, [], [], [no_tokens]),
+        mean_figure(SPEED, Readings(values=speeds, reasons=no_tokens)),
+        mean_figure(DURATION, Readings(values=durations, reasons=no_phase)),
+        mean_figure(TOKENS, Readings(values=tokens, reasons=no_tokens)),
     ]
-    finals: dict[tuple[str, str], list[float]] = {}
+    finals: dict[FigureHead, Readings] = {}
     for result in results:
         for metric in result.final_metrics:
-            finals.setdefault((metric.name, metric.unit), []).append(metric.value)
-    figures += [_figure(f"final_{name}", f"final {name}", unit, v, [], [], []) for (name, unit), v in finals.items()]
-    return figures
+            head = FigureHead(f"final_{metric.name}", f"final {metric.name}", metric.unit)
+            finals.setdefault(head, Readings()).values.append(metric.value)
+    return figures + [mean_figure(head, readings) for head, readings in finals.items()]
 
 
 def _phases(run: RunRecord, results: Sequence[TrialResult]) -> tuple[PhaseSummary, ...]:
@@ -140,25 +125,12 @@ def _phases(run: RunRecord, results: Sequence[TrialResult]) -> tuple[PhaseSummar
     summaries = []
     for name in names:
         found = [phase for result in results for phase in result.phases if phase.phase == name]
-        kinds = dict.fromkeys((one.boundary, one.evidence) for phase in found for one in phase.boundaries)
         figures = []
-        for boundary, evidence in kinds:
-            energies = [_find(phase.boundaries, boundary, evidence) for phase in found]
-            known = [one for one in energies if one is not None and one.energy_j is not None]
-            reasons = [one.reason for one in energies if one is not None and one.reason]
-            figures.append(
-                _figure(
-                    "energy_j",
-                    "energy",
-                    "J",
-                    [one.energy_j for one in known if one.energy_j is not None],
-                    [one.instrument.low for one in known if one.instrument],
-                    [one.instrument.high for one in known if one.instrument],
-                    reasons,
-                    boundary,
-                    evidence,
-                )
-            )
+        for kind in _kinds(one for phase in found for one in phase.boundaries):
+            readings = Readings()
+            for phase in found:
+                readings.add(_find(phase.boundaries, kind), per=1.0, lacking="")
+            figures.append(mean_figure(ENERGY, readings, kind=kind))
         summaries.append(
             PhaseSummary(
                 phase=name,
@@ -168,79 +140,6 @@ def _phases(run: RunRecord, results: Sequence[TrialResult]) -> tuple[PhaseSummar
             )
         )
     return tuple(summaries)
-
-
-def _figure(
-    key: str,
-    label: str,
-    unit: str,
-    values: Sequence[float],
-    lows: Sequence[float],
-    highs: Sequence[float],
-    reasons: Sequence[str],
-    boundary: Boundary | None = None,
-    evidence: Evidence | None = None,
-) -> Figure:
-    if not values:
-        return _missing(key, label, unit, "; ".join(dict.fromkeys(reasons)) or "not reported", boundary, evidence)
-    has_instrument = len(lows) == len(values)
-    return Figure(
-        key=key,
-        label=label,
-        value=_mean(values),
-        unit=unit,
-        reason=None,
-        n=len(values),
-        repeatability=mean_with_interval(values).interval,
-        instrument=Interval(low=_mean(lows), high=_mean(highs)) if has_instrument else None,
-        boundary=boundary,
-        evidence=evidence,
-    )
-
-
-def _missing(
-    key: str,
-    label: str,
-    unit: str,
-    reason: str,
-    boundary: Boundary | None = None,
-    evidence: Evidence | None = None,
-) -> Figure:
-    return Figure(
-        key=key,
-        label=label,
-        value=None,
-        unit=unit,
-        reason=reason,
-        n=0,
-        repeatability=None,
-        instrument=None,
-        boundary=boundary,
-        evidence=evidence,
-    )
-
-
-def _inverse_per_kwh(per_token: Figure) -> Figure:
-    """tokens/kWh from J/token: 3.6e6 divided by it, and by the ends of its intervals."""
-
-    def invert(interval: Interval | None) -> Interval | None:
-        # An interval that reaches 0 J has no finite inverse.
-        if interval is None or interval.low <= 0:
-            return None
-        return Interval(low=J_PER_KWH / interval.high, high=J_PER_KWH / interval.low)
-
-    return Figure(
-        key="tokens_per_kwh",
-        label="efficiency",
-        value=J_PER_KWH / per_token.value if per_token.value else None,
-        unit="tokens/kWh",
-        reason=per_token.reason if per_token.value is None else None if per_token.value else "0 J were measured",
-        n=per_token.n if per_token.value else 0,
-        repeatability=invert(per_token.repeatability),
-        instrument=invert(per_token.instrument),
-        boundary=per_token.boundary,
-        evidence=per_token.evidence,
-    )
 
 
 def _flags(trials: Sequence[TrialRecord]) -> list[QualityFlag]:
@@ -263,9 +162,9 @@ def _not_counted(results: Sequence[TrialResult]) -> tuple[str, ...]:
     return tuple(_NOT_COUNTED[evidence] for evidence in evidences if evidence in _NOT_COUNTED)
 
 
-def _find(energies: Sequence[BoundaryEnergy], boundary: Boundary, evidence: Evidence) -> BoundaryEnergy | None:
-    return next((one for one in energies if one.boundary is boundary and one.evidence is evidence), None)
+def _kinds(energies: Iterable[BoundaryEnergy]) -> list[FigureKind]:
+    return list(dict.fromkeys(FigureKind(one.boundary, one.evidence) for one in energies))
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+def _find(energies: Sequence[BoundaryEnergy], kind: FigureKind) -> BoundaryEnergy | None:
+    return next((one for one in energies if (one.boundary, one.evidence) == kind), None)

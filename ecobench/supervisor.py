@@ -82,7 +82,8 @@ class Supervisor:
             if order["do"] == "launch":
                 self._launch(order)
             elif order["do"] == "stop" and self._leader is not None:
-                self._kill_at = time.monotonic() + order["grace_s"]
+                kill_at = time.monotonic() + order["grace_s"]
+                self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
                 # The leader alone: a launcher passes it on in its own order, and reports its workers' end.
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(self._leader, signal.SIGTERM)
@@ -100,9 +101,9 @@ class Supervisor:
                     stdout=stdout,
                     stderr=stderr,
                     process_group=0,
-                    preexec_fn=die_with_parent,
+                    preexec_fn=die_with_parent,  # noqa: PLW1509  # this process has one thread
                 )
-        except (OSError, subprocess.SubprocessError) as error:
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
             self._report_exit(None, n_orphans_ended=0, error=str(error))
             return
         self._leader = process.pid

@@ -11,6 +11,7 @@ only the record that can be derived from them.
 import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -91,7 +92,16 @@ def run_trial(
                 sampler.start()
                 clock.sleep_until(clock.now_ns() + LEAD_NS)
                 launch_ns = launcher.launch(_request(spec, folder, environment=os.environ))
-                watched = _watch(spec, folder, launcher, sampler, clock, observer, interruption, timeout_s=timeout_s)
+                watched = _Watch(
+                    spec=spec,
+                    folder=folder,
+                    launcher=launcher,
+                    sampler=sampler,
+                    clock=clock,
+                    observer=observer,
+                    interruption=interruption,
+                    timeout_s=timeout_s,
+                ).follow()
                 clock.sleep_until(clock.now_ns() + LEAD_NS)
             finally:
                 sampler.stop()
@@ -143,54 +153,81 @@ def run_trial(
     return record
 
 
-def _watch(
-    spec: RunSpec,
-    folder: TrialFolder,
-    launcher: Launcher,
-    sampler: Sampler,
-    clock: Clock,
-    observer: Observer,
-    interruption: Interruption,
-    *,
-    timeout_s: float | None,
-) -> _Watched:
-    """Follow the workload until it has ended, and ask it to where something says so."""
-    tail = EventTail(folder.events)
-    progress = Progress(measured_phase=spec.measured_phase)
-    started_ns = clock.now_ns()
+@dataclass(kw_only=True)
+class _Watch:
+    """Follows a running workload, and asks it to end where something says so."""
+
+    spec: RunSpec
+    folder: TrialFolder
+    launcher: Launcher
+    sampler: Sampler
+    clock: Clock
+    observer: Observer
+    interruption: Interruption
+    timeout_s: float | None
+    n_interrupts_seen: int = 0
     stop_file_ns: int | None = None
-    n_interrupts_seen = 0
-    is_ending = False
     failure: EcobenchError | None = None
-    while (exit_ := launcher.poll()) is None:
-        for event in tail.read():
-            progress.take(event)
-        progress.energy_j = sampler.energy_so_far_j()
-        observer(progress)
-        now_ns = clock.now_ns()
-        if interruption.count > n_interrupts_seen:
+
+    def follow(self) -> _Watched:
+        """Return once the workload has ended.
+
+        Raises:
+            EcobenchError: sampling failed, or the workload took too long; it has been ended.
+        """
+        tail = EventTail(self.folder.events)
+        progress = Progress(measured_phase=self.spec.measured_phase)
+        started_ns = self.clock.now_ns()
+        while (exit_ := self.launcher.poll()) is None:
+            now_ns = self.clock.now_ns()
+            for event in tail.read():
+                progress.take(event)
+            progress.energy_j = self.sampler.energy_so_far_j()
+            self.observer(progress)
+            self._heed_interrupts()
+            self._heed_failures(now_ns - started_ns)
+            self._heed_stop_rule(progress, now_ns=now_ns)
+            self.clock.sleep_until(now_ns + WATCH_EVERY_NS)
+        if self.failure is not None:
+            raise self.failure
+        return _Watched(
+            exit=exit_,
+            was_asked_to_stop=self.stop_file_ns is not None,
+            was_interrupted=self.n_interrupts_seen > 0,
+        )
+
+    def _heed_interrupts(self) -> None:
+        if self.interruption.count > self.n_interrupts_seen:
             # The first asks and allows for a moment; any after it does not.
-            launcher.stop(grace_s=INTERRUPT_GRACE_S if n_interrupts_seen == 0 else 0.0)
-            n_interrupts_seen = interruption.count
-        if failure is None:
+            self.launcher.stop(grace_s=INTERRUPT_GRACE_S if self.n_interrupts_seen == 0 else 0.0)
+            self.n_interrupts_seen = self.interruption.count
+
+    def _heed_failures(self, elapsed_ns: int) -> None:
+        if self.failure is not None:
+            return
+        try:
+            self.sampler.raise_failure()
+            if self.timeout_s is not None and seconds(elapsed_ns) > self.timeout_s:
+                raise WorkloadError(
+                    f"the workload did not end within {self.timeout_s:g} s", hint=f"see {self.folder.stderr}"
+                )
+        except EcobenchError as error:
+            self.failure = error
+            self.launcher.stop(grace_s=INTERRUPT_GRACE_S)
+
+    def _heed_stop_rule(self, progress: Progress, *, now_ns: int) -> None:
+        rule = self.spec.stop_rule
+        if rule is None:
+            return
+        if self.stop_file_ns is None and is_reached(rule, progress, target=self.spec.target, now_ns=now_ns):
+            self.stop_file_ns = now_ns
             try:
-                sampler.raise_failure()
-                if timeout_s is not None and seconds(now_ns - started_ns) > timeout_s:
-                    raise WorkloadError(f"the workload did not end within {timeout_s:g} s", hint=f"see {folder.stderr}")
-            except EcobenchError as error:
-                failure = error
-                launcher.stop(grace_s=INTERRUPT_GRACE_S)
-        if stop_file_ns is None and spec.stop_rule is not None:
-            if is_reached(spec.stop_rule, progress, target=spec.target, energy_j=progress.energy_j, now_ns=now_ns):
-                (folder.events / STOP_FILE).touch()
-                stop_file_ns = now_ns
-        if stop_file_ns is not None and not is_ending and now_ns - stop_file_ns > STOP_FILE_GRACE_NS:
-            launcher.stop(grace_s=STOP_GRACE_S)
-            is_ending = True
-        clock.sleep_until(now_ns + WATCH_EVERY_NS)
-    if failure is not None:
-        raise failure
-    return _Watched(exit=exit_, was_asked_to_stop=stop_file_ns is not None, was_interrupted=n_interrupts_seen > 0)
+                (self.folder.events / STOP_FILE).touch()
+            except OSError:  # a full disk: the workload is asked by signal
+                self.launcher.stop(grace_s=STOP_GRACE_S)
+        if self.stop_file_ns is not None and now_ns - self.stop_file_ns > STOP_FILE_GRACE_NS:
+            self.stop_file_ns = now_ns
+            self.launcher.stop(grace_s=STOP_GRACE_S)
 
 
 def _request(spec: RunSpec, folder: TrialFolder, *, environment: Mapping[str, str]) -> LaunchRequest:

@@ -38,18 +38,16 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
             }
         )
     else:
-        print(
-            f"machine   {machine.cpu_model}, {machine.n_logical_cpus} logical cores, {format_bytes(machine.memory_bytes)}"
-        )
+        memory = format_bytes(machine.memory_bytes)
+        print(f"machine   {machine.cpu_model}, {machine.n_logical_cpus} logical cores, {memory}")
         print(f"system    {machine.system} {machine.kernel} {machine.architecture}, Python {machine.python}")
         print(f"time      monotonic clock, resolution {format_number(time_resolution_ns(), digits=3)} ns")
         print(f"store     {store.root}, {format_bytes(free_bytes)} free{'' if is_writable else ', NOT WRITABLE'}")
         print("packages  " + ", ".join(f"{name} {version}" for name, version in versions.items()))
         for info in infos:
             low, high = info.instrument_share.low * 100, info.instrument_share.high * 100
-            print(
-                f"meter     {info.domain} by {info.interface} ({info.evidence}, {low:+.0f} % to {high:+.0f} %): {info.counted}"
-            )
+            interval = f"{low:+.0f} % to {high:+.0f} %"
+            print(f"meter     {info.domain} by {info.interface} ({info.evidence}, {interval}): {info.counted}")
         for absence in found.absences:
             print(f"no meter  {absence.interface}{f' {absence.domain}' if absence.domain else ''}: {absence.reason}")
             if absence.remedy:

@@ -55,7 +55,7 @@ def run(
     meters = _look_for_meters(meter)
     if stop_rule is not None and stop_rule.reason == "energy" and not meters.meters:
         raise RequestError("`--until energy=` needs a meter", hint="leave out --meter none")
-    _show_plan(found, choice, spec, meters, is_preset_given=preset is not None)
+    _show_plan(found, spec, meters, is_preset_given=preset is not None)
     _prepare_data(found, choice)
     with Interrupts() as interrupts:
         folder, record = begin_run(
@@ -84,9 +84,7 @@ def _look_for_meters(choice: str) -> "Discovery":
     return meters
 
 
-def _show_plan(
-    workload: "Workload", choice: "Choice", spec: "RunSpec", meters: "Discovery", *, is_preset_given: bool
-) -> None:
+def _show_plan(workload: "Workload", spec: "RunSpec", meters: "Discovery", *, is_preset_given: bool) -> None:
     """What will happen, before anything does."""
     why = "asked for" if is_preset_given else "default"
     say(f"workload  {spec.workload}: {workload.manifest.summary}")
@@ -186,9 +184,10 @@ def _end(folder: "RunFolder", outcome: "RunOutcome", interrupts: "Interrupts") -
         raise outcome.error
     failed = [trial for trial in outcome.trials if trial.status not in (TrialStatus.DONE, TrialStatus.STOPPED)]
     if failed:
+        output = folder.trial(failed[0].index).path
         print_error(
             f"trial {failed[0].index}: {failed[0].message}",
-            f"its output is in {folder.trial(failed[0].index).path}; `ecobench show {folder.id}` shows what was measured",
+            f"its output is in {output}; `ecobench show {folder.id}` shows what was measured",
         )
         raise typer.Exit(int(ExitCode.WORKLOAD))
     if not outcome.summary.is_valid:

@@ -19,7 +19,7 @@ def verify(
     folder = Store.from_environment().find(run_id)
     verdict = verify_run(folder)
     if as_json:
-        print_json({"id": folder.id, "is_good": not verdict.problems, **{"verdict": verdict}})
+        print_json({"id": folder.id, "is_good": not verdict.problems, "verdict": verdict})
     else:
         for line in verdict.checked:
             print(f"ok       {line}")

@@ -1,4 +1,4 @@
-"""Whatever is killed, and whenever: the run can be read, nothing is left behind, and the exit code says what happened."""
+"""Whatever is killed, and whenever: the run can be read, nothing is left behind, the exit code says what happened."""
 
 import json
 import os
@@ -47,7 +47,8 @@ def kill_supervisor(process: psutil.Process, command: Command) -> None:
 
 
 def kill_workload(process: psutil.Process, command: Command) -> None:
-    found = command.process_with("main.py") or command.process_with("-u", "train.py") or command.process_with("train.py")
+    # A launcher's own command line names the script too; the ranks run it with -u.
+    found = command.process_with("main.py") or command.process_with(" -u train.py")
     assert found is not None
     found.kill()
 
@@ -100,7 +101,6 @@ def check_kill(kind: object, arguments: tuple[str, ...], seed: int, home: Path, 
     last_sample_ns = shown["trials"][0]["end"]["times"]["sampler_down_ns"]
     # A second of samples may be lost, and a busy machine may wake the sampler late.
     assert last_sample_ns > killed_ns - 1_500_000_000
-    assert command.run("show").returncode == 0
     assert command.run("verify").returncode == 0
 
 

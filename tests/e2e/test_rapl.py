@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from powercap_tree import TURN_UJ, PowercapTree
 from typed_command import Command
 

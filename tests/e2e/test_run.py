@@ -50,7 +50,9 @@ def test_result_and_json_agree(measured: Command) -> None:
     assert format_number(speed["value"]) in block
     assert speed["repeatability"]["low"] < speed["value"] < speed["repeatability"]["high"]
     assert figures["tokens_per_kwh"]["evidence"] == "EST"
-    assert figures["tokens_per_kwh"]["value"] == pytest.approx(3.6e6 / figures["energy_per_token_j"]["value"], rel=1e-12)
+    assert figures["tokens_per_kwh"]["value"] == pytest.approx(
+        3.6e6 / figures["energy_per_token_j"]["value"], rel=1e-12
+    )
     assert "EST" in block
 
 
@@ -160,11 +162,18 @@ def test_speed_alone_without_a_meter(tmp_path: Path) -> None:
         ("raise ValueError('boom')\n", 4, "ValueError: boom"),
         ("", 4, "without one event"),
         (
-            "import os\n" + SPEAK + "open(os.environ['ECOBENCH_EVENTS'] + '/rank-00000.jsonl', 'a').write('{oops\\n')\n",
+            "import os\n"
+            + SPEAK
+            + "open(os.environ['ECOBENCH_EVENTS'] + '/rank-00000.jsonl', 'a').write('{oops\\n')\n",
             5,
             "broken_events",
         ),
-        ("from ecobench.events import emit\nemit('hello', parameters={'a': 1})\n" + SPEAK.replace("emit('hello', parameters={})\n", ""), 5, "a is 1"),
+        (
+            "from ecobench.events import emit\nemit('hello', parameters={'a': 1})\n"
+            + SPEAK.replace("emit('hello', parameters={})\n", ""),
+            5,
+            "a is 1",
+        ),
         ("from ecobench.events import emit\nemit('hello', parameters={})\n", 5, "never entered phase"),
     ],
     ids=["exits 3", "no goodbye", "raises", "silent", "broken line", "other parameters", "no phase"],
@@ -211,7 +220,9 @@ def test_program_that_does_not_exist_is_a_clear_error(tmp_path: Path) -> None:
         (("verify",), "ecobench run"),
     ],
 )
-def test_bad_request_is_refused_before_anything_is_written(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_bad_request_is_refused_before_anything_is_written(
+    tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
     """Exit code 2, one line with a hint, and no run folder."""
     command = Command(tmp_path / "home")
     done = command.run(*arguments)
