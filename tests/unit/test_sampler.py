@@ -75,7 +75,7 @@ def barrier() -> Iterator[threading.Event]:
 
 
 def test_every_meter_is_read_at_its_own_period(tmp_path: object) -> None:
-    """About ten readings of one and one more than two of the other in 0.2 s; at least one each at start and stop."""
+    """Never more often than it asks for, but for one reading at the start and one at the end."""
     del tmp_path
     sink = Sink()
     quick, slow = FakeMeter(lambda n: n, period_ns=20 * MS), FakeMeter(lambda n: n, period_ns=100 * MS)
@@ -83,8 +83,10 @@ def test_every_meter_is_read_at_its_own_period(tmp_path: object) -> None:
 
     assert [one.raw for one in sink.of(0)] == list(range(quick.n_readings))
     assert [one.raw for one in sink.of(1)] == list(range(slow.n_readings))
-    assert 4 <= quick.n_readings <= 13
-    assert 2 <= slow.n_readings <= 5
+    assert quick.n_readings > slow.n_readings >= 2
+    for index, period_ns in ((0, 20 * MS), (1, 100 * MS)):
+        times_ns = [one.time_ns for one in sink.of(index)]
+        assert len(times_ns) <= (times_ns[-1] - times_ns[0]) // period_ns + 2
     assert [one.time_ns for one in sink.of(0)] == sorted(one.time_ns for one in sink.of(0))
 
 
@@ -127,7 +129,7 @@ def test_no_meters_are_sampled_without_a_sample() -> None:
     sampler = sampled([], sink, for_s=0.05)
 
     assert sampler.energy_so_far_j() is None
-    assert sum(sink.batches, []) == []
+    assert not any(sink.batches)
 
 
 def test_a_late_pass_is_not_made_up_for_by_a_burst() -> None:
@@ -136,10 +138,8 @@ def test_a_late_pass_is_not_made_up_for_by_a_burst() -> None:
     meter = FakeMeter(lambda n: time.sleep(0.1 if n == 1 else 0) or n, period_ns=20 * MS)
     sampled([meter], sink, for_s=0.25).raise_failure()
 
-    times_ns = [one.time_ns for one in sink.of(0)][:-1]  # the last one is that of `stop`, whenever that comes
-    gaps_ns = [after - before for before, after in zip(times_ns, times_ns[1:], strict=False)]
-    assert max(gaps_ns) >= 90 * MS
-    assert all(gap_ns >= 5 * MS for gap_ns in gaps_ns[gaps_ns.index(max(gaps_ns)) + 1 :])
+    times_ns = [one.time_ns for one in sink.of(0)]
+    assert len(times_ns) <= (times_ns[-1] - times_ns[0]) // (20 * MS) + 2 - 4
 
 
 def test_a_failed_reading_is_a_sample_that_says_why() -> None:
