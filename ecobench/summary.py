@@ -4,6 +4,7 @@ Pure. Trials that ran to their end are pooled; where none did, what the others m
 so. The instrument interval is the same for all trials (one sensor, one model): it does not shrink with n.
 """
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 
 from ecobench.figure import (
@@ -146,14 +147,12 @@ def _flags(trials: Sequence[TrialRecord]) -> list[QualityFlag]:
     """Flags of all trials, each with its trial in front where there are several."""
     found = []
     for trial in trials:
-        prefix = f"trial {trial.index}: " if len(trials) > 1 else ""
-        for flag in trial.result.flags if trial.result is not None else ():
-            found.append(
-                QualityFlag(code=flag.code, severity=flag.severity, evidence=prefix + flag.evidence, remedy=flag.remedy)
-            )
-        if trial.message is not None and not any(trial.message in flag.evidence for flag in found):
+        own = list(trial.result.flags) if trial.result is not None else []
+        if trial.message is not None and not any(trial.message in flag.evidence for flag in own):
             severity = Severity.WARNING if trial.status is TrialStatus.INTERRUPTED else Severity.INVALID
-            found.append(QualityFlag(code=trial.status.value, severity=severity, evidence=prefix + trial.message))
+            own.append(QualityFlag(code=trial.status.value, severity=severity, evidence=trial.message))
+        prefix = f"trial {trial.index}: " if len(trials) > 1 else ""
+        found += [dataclasses.replace(flag, evidence=prefix + flag.evidence) for flag in own]
     return found
 
 
