@@ -27,7 +27,7 @@ BLOCK_POSITIONS = 128
 
 def number_documents(tokens_BT: Tensor, *, separator: int) -> Tensor:
     """Number of the document that each position belongs to, counted along its lane; a separator opens its document."""
-    return (tokens_BT == separator).cumsum(dim=1)
+    return (tokens_BT == separator).cumsum(dim=1, dtype=torch.int32)
 
 
 def causal_within_documents(documents_BT: Tensor) -> MaskRule:
@@ -50,7 +50,7 @@ def build_mask(rule: MaskRule, *, n_lanes: int, length: int, device: torch.devic
     lane = torch.arange(n_lanes, device=device).view(-1, 1, 1, 1)
     position = torch.arange(length, device=device)
     attends = rule(lane, torch.zeros_like(lane), position.view(1, 1, -1, 1), position.view(1, 1, 1, -1))
-    return torch.zeros(attends.shape, device=device).masked_fill_(~attends, -torch.inf)
+    return torch.where(attends, 0.0, -torch.inf)
 
 
 def attend(q_BHTK: Tensor, k_BHTK: Tensor, v_BHTK: Tensor, mask: Mask, *, scale: float) -> Tensor:

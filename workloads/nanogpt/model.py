@@ -24,8 +24,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention import Mask, attend
-from operations import relu_squared, rms_norm, rotate
+from attention import Mask, attend, build_mask, causal_within_documents, number_documents
+from operations import capped_cross_entropy, relu_squared, rms_norm, split_heads
 
 # Half of the scale that keeps variance, with a uniform distribution: the speedrun's initialisation of linear layers.
 INIT_STD_SHARE = 0.5
@@ -38,9 +38,16 @@ LOGIT_SLOPE = 7.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """Size of the model. `vocabulary` includes the padding; `length` is the longest lane that it will see."""
+    """Size of the model.
+
+    Attributes:
+        vocabulary: tokens, with the padding.
+        separator: the token that opens a document.
+        length: of the longest lane that the model will see.
+    """
 
     vocabulary: int
+    separator: int
     n_layers: int
     width: int
     n_heads: int
@@ -52,26 +59,22 @@ class ModelConfig:
             raise ValueError(f"width {self.width} over {self.n_heads} heads: each needs a whole multiple of 4 numbers")
 
 
-class Rotary(nn.Module):
-    """Turns pairs (i, i + K/2) of each head by an angle that grows with the position; lengths stay as they are.
+class RotaryTables(nn.Module):
+    """Cosine and sine of each position's angles, `(T, 2, H, C)`: rates fall from 1 to 1/1024 a position.
 
-    The first half of the pairs turns at rates from 1 down to 1/1024 per position, the second half not at all.
+    C is a quarter of the head: half of its pairs turn, the other half carry no position.
     """
 
-    cos_TK: Tensor
-    sin_TK: Tensor
+    cos_T2HC: Tensor
+    sin_T2HC: Tensor
 
-    def __init__(self, *, length: int, n_numbers: int) -> None:
+    def __init__(self, *, length: int, n_heads: int, head_size: int) -> None:
         super().__init__()
-        n_turning = n_numbers // 4
-        rates = SLOWEST_ROTATION ** torch.linspace(0, 1, n_turning)
-        angles = torch.outer(torch.arange(length), torch.cat([rates, torch.zeros(n_turning)]))
-        self.register_buffer("cos_TK", torch.cat([angles.cos(), angles.cos()], dim=1), persistent=False)
-        self.register_buffer("sin_TK", torch.cat([angles.sin(), -angles.sin()], dim=1), persistent=False)
-
-    def forward(self, x_BTHK: Tensor) -> Tensor:
-        cos, sin = (table[: x_BTHK.size(1), None, :] for table in (self.cos_TK, self.sin_TK))
-        return rotate(x_BTHK, cos, sin)
+        rates = SLOWEST_ROTATION ** torch.linspace(0, 1, head_size // 4)
+        angles_TC = torch.outer(torch.arange(length), rates)
+        angles_T2HC = angles_TC[:, None, None, :].repeat(1, 2, n_heads, 1)
+        self.register_buffer("cos_T2HC", angles_T2HC.cos(), persistent=False)
+        self.register_buffer("sin_T2HC", angles_T2HC.sin(), persistent=False)
 
 
 class Attention(nn.Module):
@@ -82,15 +85,16 @@ class Attention(nn.Module):
         self.n_heads = config.n_heads
         self.qkv = nn.Parameter(_uniform(3, config.width, config.width))
         self.out = nn.Parameter(torch.zeros(config.width, config.width))
-        self.rotary = Rotary(length=config.length, n_numbers=config.width // config.n_heads)
+        self.rotary = RotaryTables(
+            length=config.length, n_heads=config.n_heads, head_size=config.width // config.n_heads
+        )
 
     def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
         n_lanes, length, width = x_BTD.shape
-        projected = F.linear(x_BTD, self.qkv.flatten(0, 1)).view(n_lanes, length, 3 * self.n_heads, -1)
-        # Queries and keys take the same two operations: once over both is half the passes through memory.
-        qk, v = projected.split([2 * self.n_heads, self.n_heads], dim=2)
-        q, k = self.rotary(rms_norm(qk)).transpose(1, 2).chunk(2, dim=1)
-        y_BHTK = attend(q, k, v.transpose(1, 2), mask, scale=ATTENTION_SCALE)
+        x_BT3HK = F.linear(x_BTD, self.qkv.flatten(0, 1)).view(n_lanes, length, 3, self.n_heads, -1)
+        heads = split_heads(x_BT3HK, self.rotary.cos_T2HC[:length], self.rotary.sin_T2HC[:length])
+        q_BHTK, k_BHTK, v_BHTK = (x_BTHK.transpose(1, 2) for x_BTHK in heads)
+        y_BHTK = attend(q_BHTK, k_BHTK, v_BHTK, mask, scale=ATTENTION_SCALE)
         return F.linear(y_BHTK.transpose(1, 2).reshape(n_lanes, length, width), self.out)
 
 
@@ -124,22 +128,23 @@ class Gpt(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.config = config
+        self.separator = config.separator
+        self.logit_slope = LOGIT_SLOPE * math.sqrt(config.width)
         self.embedding = nn.Parameter(torch.randn(config.vocabulary, config.width))
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layers))
         self.head = nn.Parameter(torch.zeros(config.vocabulary, config.width))
 
-    def forward(self, tokens_BT: Tensor, targets_BT: Tensor, mask: Mask) -> Tensor:
+    def forward(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
         """Sum of the cross-entropy over all positions, in nats. A sum, so that lanes add up however they are split."""
+        n_lanes, length = tokens_BT.shape
+        rule = causal_within_documents(number_documents(tokens_BT, separator=self.separator))
+        mask = build_mask(rule, n_lanes=n_lanes, length=length, device=tokens_BT.device)
         x_BTD = rms_norm(F.embedding(tokens_BT, self.embedding))
         for block in self.blocks:
             x_BTD = block(x_BTD, mask)
-        logits_BTV = self.cap(F.linear(rms_norm(x_BTD), self.head))
-        return F.cross_entropy(logits_BTV.flatten(0, 1), targets_BT.flatten(), reduction="sum")
-
-    def cap(self, logits_BTV: Tensor) -> Tensor:
-        """Squeeze logits into (0, 30). The cap is symmetric about 15, which softmax does not see."""
-        return LOGIT_CAP * torch.sigmoid(logits_BTV.float() / (LOGIT_SLOPE * math.sqrt(self.config.width)))
+        # The slope goes to the weights, which are few. The cap is symmetric about 15, which softmax does not see.
+        z_BTV = F.linear(rms_norm(x_BTD), self.head / self.logit_slope)
+        return capped_cross_entropy(z_BTV.flatten(0, 1), targets_BT.flatten(), limit=LOGIT_CAP)
 
 
 def _uniform(*shape: int) -> Tensor:

@@ -7,7 +7,6 @@ word. Learning rates are set each step from one share that the schedule gives.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Adam, Optimizer

@@ -14,10 +14,9 @@ from argparse import Namespace
 from dataclasses import dataclass
 
 import torch
-from ecobench.events import emit, phase, should_stop
 
-from attention import build_mask, causal_within_documents, number_documents
 from data import N_LANES, LaneLoader, Lanes
+from ecobench.events import emit, phase, should_stop
 from model import Gpt, ModelConfig
 from optimizer import Optimizers, Rates
 from parameters import parse_parameters
@@ -47,9 +46,7 @@ class Trainer:
     def loss_of(self, lanes: Lanes) -> torch.Tensor:
         """Summed loss of some lanes, in nats."""
         tokens_BT, targets_BT = (tensor.to(self.ranks.device, non_blocking=True) for tensor in lanes)
-        rule = causal_within_documents(number_documents(tokens_BT, separator=SEPARATOR))
-        mask = build_mask(rule, n_lanes=len(tokens_BT), length=tokens_BT.size(1), device=self.ranks.device)
-        loss: torch.Tensor = self.model(tokens_BT, targets_BT, mask)
+        loss: torch.Tensor = self.model(tokens_BT, targets_BT)
         return loss
 
     def step(self, step: int) -> torch.Tensor:
@@ -110,7 +107,12 @@ def make_trainer(args: Namespace, ranks: Ranks) -> Trainer:
     )
     torch.manual_seed(args.seed)
     config = ModelConfig(
-        vocabulary=VOCABULARY, n_layers=args.layers, width=args.width, n_heads=args.heads, length=lane_length
+        vocabulary=VOCABULARY,
+        separator=SEPARATOR,
+        n_layers=args.layers,
+        width=args.width,
+        n_heads=args.heads,
+        length=lane_length,
     )
     model = Gpt(config).to(ranks.device)
     ranks.share(model)
@@ -118,9 +120,7 @@ def make_trainer(args: Namespace, ranks: Ranks) -> Trainer:
     optimizers = Optimizers(model, rates, rank=ranks.rank, world=ranks.world)
     if args.compile == "on":
         model.compile(dynamic=False)
-    return Trainer(
-        args=args, ranks=ranks, model=model, optimizers=optimizers, loader=train, validation=validation
-    )
+    return Trainer(args=args, ranks=ranks, model=model, optimizers=optimizers, loader=train, validation=validation)
 
 
 def evaluate(trainer: Trainer, step: int) -> None:
