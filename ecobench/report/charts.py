@@ -10,7 +10,7 @@ from typing import Any
 from bokeh.embed import json_item
 from bokeh.layouts import column
 from bokeh.models import ColumnDataSource, HoverTool, PlainText, Range1d
-from bokeh.models.annotations import Span, TeeHead, Whisker
+from bokeh.models.annotations import Label, Span, TeeHead, Whisker
 from bokeh.plotting import figure
 from bokeh.resources import Resources
 
@@ -55,7 +55,18 @@ def loss_item(drawing: LossDrawing) -> dict[str, Any]:
                 dimension="width",
                 line_color=_QUIET,
                 line_dash=[6, 4],
-                name="target",
+            )
+        )
+        plot.add_layout(
+            Label(
+                x=0,
+                y=drawing.target.at_most,
+                x_offset=6,
+                y_offset=3,
+                text=f"target {drawing.target.at_most:g}",
+                text_font=_FONT,
+                text_font_size="12px",
+                text_color=_QUIET,
             )
         )
     plot.add_tools(
@@ -96,7 +107,7 @@ def power_item(drawing: PowerDrawing) -> dict[str, Any]:
             }
         )
         edges = {"left": "left", "right": "right", "source": spans, "fill_color": "colour", "line_color": None}
-        plot.quad(bottom=0, top=top * 1.06, fill_alpha=0.14, **edges)
+        plot.quad(bottom=0, top=top * 1.06, fill_alpha=0.08, **edges)
         strip = plot.quad(bottom=top * 1.06, top=top * 1.14, **edges)
         plot.add_tools(
             HoverTool(
@@ -107,7 +118,7 @@ def power_item(drawing: PowerDrawing) -> dict[str, Any]:
         lines = []
         for curve in panel.curves:
             source = ColumnDataSource({"x": list(curve.x), "y": list(curve.y), "label": [curve.label] * len(curve.x)})
-            lines.append(plot.step("x", "y", source=source, mode="after", color=curve.colour, width=1.2))
+            lines.append(plot.step("x", "y", source=source, mode="after", color=curve.colour, width=1.5))
         plot.add_tools(
             HoverTool(
                 renderers=lines,

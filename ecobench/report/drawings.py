@@ -1,6 +1,7 @@
 """What each chart draws: lines, bars, labels and colours, scaled and chosen once for PNG and HTML alike. Pure.
 
-Colours are the Okabe-Ito set, told apart by people who are colour-blind; nothing is told by colour alone (the charts
+Colours are the Okabe-Ito set, told apart by people who are colour-blind (its blue lightened, to be seen on a dark page
+as well); nothing is told by colour alone (the charts
 carry labels and hover texts, the legend names each colour).
 """
 
@@ -16,7 +17,7 @@ from ecobench.report.sentences import bar_text
 # More trials than this in one timeline are a hairball; the legend says which are drawn.
 MOST_PANELS = 6
 
-BLUE = "#0072b2"
+BLUE = "#1f83c9"
 VERMILLION = "#d55e00"
 GREEN = "#009e73"
 ORANGE = "#e69f00"
@@ -24,7 +25,7 @@ PURPLE = "#cc79a7"
 SKY = "#56b4e9"
 YELLOW = "#f0e442"
 GREY = "#8a8f98"
-_LINE_COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
+_LINE_COLOURS = (BLUE, VERMILLION, PURPLE, SKY, GREEN, ORANGE)
 _PHASE_COLOURS = {
     "train": GREEN,
     "eval": PURPLE,
@@ -34,15 +35,16 @@ _PHASE_COLOURS = {
     "checkpoint": VERMILLION,
     "job": GREY,
 }
-_OTHER_PHASE_COLOURS = (BLUE, SKY, YELLOW, VERMILLION, ORANGE)
+_OTHER_PHASE_COLOURS = (SKY, YELLOW, ORANGE, VERMILLION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """One entry of a legend."""
+    """One entry of a legend; lines and areas may share a colour, and are told apart by their shape."""
 
     name: str
     colour: str
+    is_line: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,8 +129,13 @@ class BarsDrawing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawings:
-    """The charts of a report; None where a run has nothing for one."""
+    """The charts of a report; None where a run has nothing for one.
 
+    Attributes:
+        caption: which run, on each picture that may be sent around alone.
+    """
+
+    caption: str
     loss: LossDrawing | None
     power: PowerDrawing | None
     phases: BarsDrawing | None
@@ -136,7 +143,13 @@ class Drawings:
 
 def draw(content: ReportContent) -> Drawings:
     """Everything that can be drawn of `content`."""
-    return Drawings(loss=loss_drawing(content), power=power_drawing(content), phases=bars_drawing(content))
+    spec = content.run.spec
+    return Drawings(
+        caption=f"{spec.workload}, preset {spec.preset}, run {content.run.id}",
+        loss=loss_drawing(content),
+        power=power_drawing(content),
+        phases=bars_drawing(content),
+    )
 
 
 def loss_drawing(content: ReportContent) -> LossDrawing | None:
@@ -173,7 +186,7 @@ def loss_drawing(content: ReportContent) -> LossDrawing | None:
         x_unit=unit,
         curves=curves,
         target=target if target is not None and target.metric in names else None,
-        keys=tuple(Key(name=name, colour=colours[name]) for name in names),
+        keys=tuple(Key(name=name, colour=colours[name], is_line=True) for name in names),
     )
 
 
@@ -197,8 +210,12 @@ def power_drawing(content: ReportContent) -> PowerDrawing | None:
         panels=tuple(_panel(view, colours, factor) for view in drawn),
         phase_colours=phases,
         keys=(
-            *(Key(name=domain, colour=colours[domain]) for domain in domains),
-            *(Key(name=f"phase {phase}", colour=colour) for phase, colour in phases.items() if phase in shown),
+            *(Key(name=domain, colour=colours[domain], is_line=True) for domain in domains),
+            *(
+                Key(name=f"phase {phase}", colour=colour, is_line=False)
+                for phase, colour in phases.items()
+                if phase in shown
+            ),
         ),
         note=f"{left_out} more trials are not drawn." if left_out else None,
     )
@@ -214,7 +231,7 @@ def bars_drawing(content: ReportContent) -> BarsDrawing | None:
     factor, unit = scale_of(max(totals), "J")
     domains = tuple(dict.fromkeys(domain for bar in content.bars for domain, _ in bar.parts))
     keys = {
-        domain: Key(name=domain, colour=colour)
+        domain: Key(name=domain, colour=colour, is_line=False)
         for domain, colour in zip(domains, _cycled(_LINE_COLOURS, len(domains)), strict=True)
     }
     bars = []
@@ -248,7 +265,7 @@ def phase_colours(content: ReportContent) -> dict[str, str]:
 
 
 def _time_drawing(content: ReportContent) -> BarsDrawing:
-    key = Key(name="time", colour=BLUE)
+    key = Key(name="time", colour=BLUE, is_line=False)
     return BarsDrawing(
         is_energy=False,
         x_label="time, s",

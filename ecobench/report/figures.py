@@ -1,10 +1,12 @@
 """The charts as PNG, drawn by matplotlib without a display and without any state of its own (no pyplot)."""
 
+import warnings
 from io import BytesIO
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from ecobench.report.drawings import BarsDrawing, Drawings, Key, LossDrawing, PowerDrawing
@@ -18,15 +20,15 @@ def pngs(drawings: Drawings) -> dict[str, bytes]:
     """Each chart that there is, by the name of its file without `.png`."""
     images = {}
     if drawings.loss is not None:
-        images["loss"] = loss_png(drawings.loss)
+        images["loss"] = loss_png(drawings.loss, caption=drawings.caption)
     if drawings.power is not None:
-        images["power"] = power_png(drawings.power)
+        images["power"] = power_png(drawings.power, caption=drawings.caption)
     if drawings.phases is not None:
-        images[drawings.phases.name] = bars_png(drawings.phases)
+        images[drawings.phases.name] = bars_png(drawings.phases, caption=drawings.caption)
     return images
 
 
-def loss_png(drawing: LossDrawing) -> bytes:
+def loss_png(drawing: LossDrawing, *, caption: str) -> bytes:
     """The loss against what it cost."""
     figure, (axes,) = _canvas(height_in=4.2, n_panels=1)
     for curve in drawing.curves:
@@ -38,11 +40,10 @@ def loss_png(drawing: LossDrawing) -> bytes:
         axes.axhline(drawing.target.at_most, color=_INK, linewidth=1, linestyle=(0, (5, 4)))
         axes.annotate(
             f"target {drawing.target.at_most:g}",
-            (1, drawing.target.at_most),
+            (0, drawing.target.at_most),
             xycoords=("axes fraction", "data"),
-            xytext=(-2, 4),
+            xytext=(4, 4),
             textcoords="offset points",
-            ha="right",
             fontsize=9,
             color=_INK,
             parse_math=False,
@@ -50,10 +51,10 @@ def loss_png(drawing: LossDrawing) -> bytes:
     axes.set_xlim(left=0)
     _label(axes, drawing.x_label, drawing.y_label)
     _legend(figure, drawing.keys)
-    return _png(figure)
+    return _png(figure, caption)
 
 
-def power_png(drawing: PowerDrawing) -> bytes:
+def power_png(drawing: PowerDrawing, *, caption: str) -> bytes:
     """Power over time, a panel for each trial, phases behind it and named in the strip on top."""
     n = len(drawing.panels)
     figure, panels = _canvas(height_in=1.3 + (2.9 if n == 1 else 1.7 * n), n_panels=n)
@@ -62,19 +63,19 @@ def power_png(drawing: PowerDrawing) -> bytes:
         for span in panel.spans:
             colour = drawing.phase_colours[span.phase]
             width = span.stop_s - span.start_s
-            axes.broken_barh([(span.start_s, width)], (0, top * 1.06), color=colour, alpha=0.13, linewidth=0)
+            axes.broken_barh([(span.start_s, width)], (0, top * 1.06), color=colour, alpha=0.08, linewidth=0)
             axes.broken_barh([(span.start_s, width)], (top * 1.06, top * 0.08), color=colour, linewidth=0)
         for curve in panel.curves:
-            axes.step(curve.x, curve.y, where="post", color=curve.colour, linewidth=0.9)
+            axes.step(curve.x, curve.y, where="post", color=curve.colour, linewidth=1.1)
         axes.set_ylim(0, top * 1.14)
         if n > 1:
             axes.set_title(panel.title, loc="left", fontsize=9, color=_QUIET, parse_math=False)
         _label(axes, drawing.x_label if axes is panels[-1] else "", drawing.y_label)
     _legend(figure, drawing.keys)
-    return _png(figure)
+    return _png(figure, caption)
 
 
-def bars_png(drawing: BarsDrawing) -> bytes:
+def bars_png(drawing: BarsDrawing, *, caption: str) -> bytes:
     """Energy (or time) by phase, with whiskers for what the instrument leaves open."""
     figure, (axes,) = _canvas(height_in=1.4 + 0.55 * len(drawing.bars), n_panels=1)
     for place, bar in enumerate(drawing.bars):
@@ -94,7 +95,7 @@ def bars_png(drawing: BarsDrawing) -> bytes:
     _label(axes, drawing.x_label, "")
     axes.grid(visible=False, axis="y")
     _legend(figure, drawing.keys)
-    return _png(figure)
+    return _png(figure, caption)
 
 
 def _canvas(*, height_in: float, n_panels: int) -> tuple[Figure, list[Axes]]:
@@ -121,7 +122,9 @@ def _legend(figure: Figure, keys: tuple[Key, ...]) -> None:
     if not keys:
         return
     legend = figure.legend(
-        handles=[Patch(color=key.colour) for key in keys],
+        handles=[
+            Line2D([], [], color=key.colour, linewidth=2.5) if key.is_line else Patch(color=key.colour) for key in keys
+        ],
         labels=[key.name if not key.name.startswith("_") else f" {key.name}" for key in keys],
         loc="outside upper left",
         ncols=min(6, len(keys)),
@@ -134,7 +137,12 @@ def _legend(figure: Figure, keys: tuple[Key, ...]) -> None:
         text.set_parse_math(False)
 
 
-def _png(figure: Figure) -> bytes:
+def _png(figure: Figure, caption: str) -> bytes:
+    text = figure.supxlabel(caption, x=0.995, ha="right", fontsize=7, color=_QUIET)
+    text.set_parse_math(False)
     buffer = BytesIO()
-    figure.savefig(buffer, format="png")
+    with warnings.catch_warnings():
+        # A letter that the font lacks shows as a box; that is no matter for the user's terminal.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        figure.savefig(buffer, format="png")
     return buffer.getvalue()

@@ -5,6 +5,7 @@ policy in the page forbids every request, so that even a mistake here could not 
 """
 
 import base64
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
@@ -12,7 +13,7 @@ from importlib.resources import files
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from ecobench.measurement import Evidence
+from ecobench.measurement import Evidence, Severity
 from ecobench.records import Figure
 from ecobench.report import sentences
 from ecobench.report.charts import bokeh_script, chart_items
@@ -27,9 +28,15 @@ from ecobench.report.quantities import (
     scope_text,
     value_text,
 )
-from ecobench.report.tables import ordered_figures, ordered_flags, target_text, trials_text
+from ecobench.report.tables import grouped_flags, ordered_figures, target_text
 from ecobench.store.documents import as_plain
 from ecobench.units import format_duration, format_number, format_si
+
+_MICRO = re.compile(r"(\d) u([JW])")
+# Terminal controls, and Unicode's overrides, embeddings, isolates and marks of direction.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+# Of the reasons why a run is not valid, so many stand at the top of the page.
+_MOST_REASONS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +58,7 @@ class FigureView:
     label: str
     figure: Figure
     value: str
+    number: str
     repeatability: str
     instrument: str
     scope: str
@@ -80,7 +88,12 @@ class MeterView:
 def render(content: ReportContent, drawings: Drawings, *, images: Mapping[str, bytes]) -> str:
     """The page."""
     summary = content.summary
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_show_controls
+    )
+    # Bokeh reads its documents in order: a model is defined where it is first met.
+    environment.policies["json.dumps_kwargs"] = {"sort_keys": False, "allow_nan": False}
+    environment.filters["typeset"] = typeset
     template = environment.from_string(files(__package__).joinpath("template.html").read_text(encoding="utf-8"))
     kinds = [kind for kind in Evidence if any(figure.evidence is kind for figure in summary.figures)]
     boundaries = dict.fromkeys(figure.boundary for figure in summary.figures if figure.boundary is not None)
@@ -90,7 +103,6 @@ def render(content: ReportContent, drawings: Drawings, *, images: Mapping[str, b
         summary_plain=as_plain(summary),
         headline=sentences.headline(content),
         standfirst=sentences.standfirst(content),
-        state=trials_text(summary),
         target=target_text(summary),
         main_figures=[_figure_view(figure) for figure in primary_figures(content)],
         figures=[_figure_view(figure) for figure in ordered_figures(summary.figures)],
@@ -99,13 +111,22 @@ def render(content: ReportContent, drawings: Drawings, *, images: Mapping[str, b
             for phase in summary.phases
         ],
         charts=_charts(content, drawings, images),
-        chart_notes={"power": drawings.power.note if drawings.power is not None else None},
+        chart_notes={
+            "power": drawings.power.note if drawings.power is not None else None,
+            "energy": "Whiskers are the instrument interval (k = 2).",
+        },
         trials=[_trial_row(content, view) for view in content.trials],
         meters=[_meter_view(row) for row in content.meters],
         bases=list(dict.fromkeys((meter.interface, meter.counted, meter.basis) for meter in content.run.meters)),
-        flags=ordered_flags(summary.flags),
+        flags=grouped_flags(summary.flags),
         words=[f"{kind.value}: {EVIDENCE_IN_WORDS[kind]}" for kind in kinds]
         + [f"{boundary.value}: {BOUNDARY_IN_WORDS[boundary]}" for boundary in boundaries],
+        invalid_reasons=[
+            evidence
+            for group in grouped_flags(summary.flags)
+            if group.severity is Severity.INVALID
+            for evidence in group.evidence
+        ][:_MOST_REASONS],
         is_estimate=Evidence.EST in kinds,
         is_simulated=Evidence.SIM in kinds,
         methods=sentences.methods(content),
@@ -113,6 +134,18 @@ def render(content: ReportContent, drawings: Drawings, *, images: Mapping[str, b
         reproduce="\n".join(content.reproduce),
         bokeh=Markup(bokeh_script()) if images else Markup(""),
     )
+
+
+def typeset(text: str) -> str:
+    """The page's own letters in place of ASCII: `14.4 uJ` with a real micro sign, `<=` as one sign."""
+    return _MICRO.sub("\\1 \u00b5\\2", text).replace("<=", "\u2264")
+
+
+def _show_controls(value: object) -> object:
+    """Text with its control characters as escapes: none may turn the direction of what stands after it."""
+    if isinstance(value, str) and not isinstance(value, Markup) and not value.isprintable():
+        return _CONTROL.sub(lambda found: ascii(found.group())[1:-1], value)
+    return value
 
 
 def _charts(content: ReportContent, drawings: Drawings, images: Mapping[str, bytes]) -> list[ChartView]:
@@ -139,10 +172,12 @@ def _charts(content: ReportContent, drawings: Drawings, images: Mapping[str, byt
 
 
 def _figure_view(figure: Figure) -> FigureView:
+    value = value_text(figure)
     return FigureView(
         label=figure.label,
         figure=figure,
-        value=value_text(figure),
+        value=value,
+        number=value.partition(" ")[0],
         repeatability=repeatability_text(figure),
         instrument=instrument_text(figure),
         scope=scope_text(figure),

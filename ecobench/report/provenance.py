@@ -13,7 +13,7 @@ _FRONT_DOORS = {"ecobench", "cli.py", "__main__.py"}
 def environment_rows(run: RunRecord) -> tuple[tuple[str, str], ...]:
     """`(what, value)` of the machine and the software."""
     machine, spec, provenance = run.machine, run.spec, run.provenance
-    commit = provenance.git_commit or "not a git checkout"
+    commit = f"commit {provenance.git_commit}" if provenance.git_commit is not None else "not from a git checkout"
     if provenance.git_is_dirty:
         commit += ", with changes that are not committed"
     rows = [
@@ -21,7 +21,7 @@ def environment_rows(run: RunRecord) -> tuple[tuple[str, str], ...]:
         ("memory", format_bytes(machine.memory_bytes)),
         ("system", f"{machine.system} {machine.kernel}, {machine.architecture}"),
         ("python", machine.python),
-        ("ecobench", f"{provenance.ecobench}, commit {commit}"),
+        ("ecobench", f"{provenance.ecobench}, {commit}"),
         ("packages", ", ".join(f"{name} {version}" for name, version in sorted(provenance.packages.items())) or "none"),
         ("workload", f"{spec.workload}, preset {spec.preset}, {spec.ranks} rank{'' if spec.ranks == 1 else 's'}"),
         ("parameters", ", ".join(f"{name}={value}" for name, value in spec.parameters.items()) or "none"),

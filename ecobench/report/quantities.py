@@ -98,7 +98,8 @@ def _interval(interval: Interval, figure: Figure, *, decimals: int | None) -> st
 
 def _digits(figure: Figure) -> int:
     """Significant digits: two of the interval's half width, at least 4, at most 6."""
-    if figure.repeatability is None or not figure.value:
+    # A duration prints in its own form, which no interval lengthens.
+    if figure.repeatability is None or not figure.value or figure.unit == "s":
         return _FEWEST_DIGITS
     half_width = (figure.repeatability.high - figure.repeatability.low) / 2
     if half_width <= 0:

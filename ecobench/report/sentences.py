@@ -33,18 +33,19 @@ def headline(content: ReportContent) -> str:
     if per_token is not None and per_token.value is not None:
         draw = f" and {value_text(power)}" if rate and power is not None and power.value is not None else ""
         verb = _verb(per_token.evidence)
-        return f"A token of {name} {verb} {value_text(per_token)}{evidence_mark(per_token.evidence)}{rate}{draw}."
+        cost = value_text(per_token).replace("/token", "")
+        return f"A token of {name} {verb} {cost}{evidence_mark(per_token.evidence)}{rate}{draw}."
     if rate:
         reason = per_token.reason if per_token is not None and per_token.reason else "there is no meter"
         return f"{name} trained{rate}; what it cost is not known: {reason}."
-    return f"{name} has no result: {_why_nothing(content)}."
+    return f"{name} has no cost of a token to show: {_why_nothing(content)}."
 
 
 def standfirst(content: ReportContent) -> str:
     """What stands under the headline: how often it was repeated, the loss, and whether it can be believed."""
     summary = content.summary
     planned = count_text(summary.n_trials_planned, "trial")
-    parts = [f"{summary.n_trials} of {planned} {'has' if summary.n_trials == 1 else 'have'} a result."]
+    parts = [f"{summary.n_trials} of {planned} left numbers."]
     target = target_text(summary)
     if target is not None:
         parts.append(f"Target {target}.")
@@ -52,20 +53,22 @@ def standfirst(content: ReportContent) -> str:
     if per_token is not None and per_token.value is not None and per_token.n < 2:
         parts.append("One trial says nothing about repeatability.")
     if not summary.is_valid:
-        parts.append("This result is not valid; the flags below say why.")
+        parts.append("This result is not valid.")
     return " ".join(parts)
 
 
 def loss_sentence(content: ReportContent) -> str:
     """What the loss chart shows."""
-    best = _longest_main_line(content.trials)
-    if best is None:
+    found = _longest_main_line(content.trials)
+    if found is None:
         return "No loss was reported in the measured phase."
+    index, best = found
     first, last = best.value[0], best.value[-1]
     if len(best.value) < 2:
         return f"{best.metric} was reported once: {format_number(last)} {best.unit}."
     moved = "falls" if last < first else "rises" if last > first else "stays"
-    text = f"{best.metric} {moved} from {format_number(first)} to {format_number(last)} {best.unit}"
+    whose = f"In trial {index}, " if len(content.trials) > 1 else ""
+    text = f"{whose}{best.metric} {moved} from {format_number(first)} to {format_number(last)} {best.unit}"
     if best.energy_j is not None:
         mark = evidence_mark(content.scope.evidence if content.scope is not None else None)
         text += f" for {format_si(best.energy_j[-1], 'J')}{mark}"
@@ -95,7 +98,8 @@ def power_sentence(content: ReportContent) -> str:
     if len(drawn) > 1:
         text += f" of trial {view.index}"
     if power is not None and power.value is not None:
-        text += f"; the mean of {content.run.spec.measured_phase} is {format_si(power.value, 'W', digits=3)}"
+        together = " of all domains together" if len(view.power) > 1 else ""
+        text += f"; the mean{together} in {content.run.spec.measured_phase} is {format_si(power.value, 'W', digits=3)}"
         text += evidence_mark(power.evidence)
     return f"{text}."
 
@@ -111,7 +115,7 @@ def phases_sentence(content: ReportContent) -> str:
         if total_j <= 0:
             return f"No phase took any energy{mark}."
         others = sorted(((value, bar.phase) for bar, value in known if not bar.is_measured), reverse=True)
-        text = f"{measured} took {own_j / total_j:.0%} of the {format_si(total_j, 'J')}{mark} from launch to exit"
+        text = f"Phase {measured} took {own_j / total_j:.0%} of the {format_si(total_j, 'J')}{mark} from launch to exit"
         return (
             f"{text}; most of the rest went to {others[0][1]}, {others[0][0] / total_j:.0%}." if others else f"{text}."
         )
@@ -119,7 +123,7 @@ def phases_sentence(content: ReportContent) -> str:
     if total_s <= 0:
         return "No phase was recorded."
     own_s = sum(bar.duration_s for bar in content.bars if bar.is_measured)
-    return f"{measured} took {own_s / total_s:.0%} of the {format_duration(total_s)} from launch to exit."
+    return f"Phase {measured} took {own_s / total_s:.0%} of the {format_duration(total_s)} from launch to exit."
 
 
 def methods(content: ReportContent) -> str:
@@ -182,9 +186,9 @@ def _why_nothing(content: ReportContent) -> str:
     return "no trial was begun" if not content.trials else "no trial reported tokens"
 
 
-def _longest_main_line(trials: Sequence[TrialView]) -> LossLine | None:
-    mains = [line for view in trials for line in view.losses if line.is_main]
-    return max(mains, key=lambda line: len(line.value), default=None)
+def _longest_main_line(trials: Sequence[TrialView]) -> tuple[int, LossLine] | None:
+    mains = [(view.index, line) for view in trials for line in view.losses if line.is_main]
+    return max(mains, key=lambda found: len(found[1].value), default=None)
 
 
 def _share_to_half(line: LossLine) -> float | None:

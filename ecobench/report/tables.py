@@ -7,6 +7,7 @@ and whatever is not ASCII are escaped. Only the path of the report keeps its let
 
 import textwrap
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ecobench.measurement import Evidence, QualityFlag, Severity
@@ -34,6 +35,16 @@ _FIGURE_ORDER = (
     "n_tokens",
 )
 _SEVERITIES = (Severity.INVALID, Severity.WARNING, Severity.INFO)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlagGroup:
+    """Flags that differ in nothing but their evidence."""
+
+    severity: Severity
+    code: str
+    evidence: tuple[str, ...]
+    remedy: str | None
 
 
 def result_block(run: RunRecord, summary: RunSummary, *, report_path: Path | None) -> str:
@@ -73,9 +84,16 @@ def ordered_figures(figures: Iterable[Figure]) -> list[Figure]:
     return sorted(figures, key=lambda figure: rank.get(figure.key, len(rank)))
 
 
-def ordered_flags(flags: Iterable[QualityFlag]) -> list[QualityFlag]:
-    """What takes away most comes first."""
-    return sorted(flags, key=lambda flag: _SEVERITIES.index(flag.severity))
+def grouped_flags(flags: Iterable[QualityFlag]) -> list[FlagGroup]:
+    """What takes away most comes first; what several trials say alike is said once, with the evidence of each."""
+    groups: dict[tuple[Severity, str, str | None], list[str]] = {}
+    for flag in flags:
+        groups.setdefault((flag.severity, flag.code, flag.remedy), []).append(flag.evidence)
+    found = [
+        FlagGroup(severity=severity, code=code, evidence=tuple(dict.fromkeys(evidence)), remedy=remedy)
+        for (severity, code, remedy), evidence in groups.items()
+    ]
+    return sorted(found, key=lambda group: _SEVERITIES.index(group.severity))
 
 
 def target_text(summary: RunSummary) -> str | None:
@@ -145,12 +163,12 @@ def _flag_lines(flags: Sequence[QualityFlag]) -> list[str]:
     if not flags:
         return ["quality flags: none", ""]
     lines = ["quality flags"]
-    for flag in ordered_flags(flags):
-        lines += _wrapped(
-            f"{flag.severity.value}: {_plain(flag.code)}: {_plain(flag.evidence)}", first="  ", rest="    "
-        )
-        if flag.remedy is not None:
-            lines += _wrapped(f"-> {_plain(flag.remedy)}", first="    ", rest="       ")
+    for group in grouped_flags(flags):
+        lines.append(f"  {group.severity.value}: {_plain(group.code)}")
+        for evidence in group.evidence:
+            lines += _wrapped(_plain(evidence), first="    ", rest="      ")
+        if group.remedy is not None:
+            lines += _wrapped(f"-> {_plain(group.remedy)}", first="    ", rest="       ")
     return [*lines, ""]
 
 
