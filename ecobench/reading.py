@@ -55,8 +55,17 @@ def read_run(folder: RunFolder) -> StoredRun:
         RecordError: its records cannot be read.
     """
     run = folder.read()
-    trials = tuple(_read_trial(run.spec, trial) for trial in folder.trials())
+    trials = tuple(read_trial(run.spec, trial) for trial in folder.trials())
     return StoredRun(run=run, trials=trials, summary=folder.read_summary() or summarise(run, trials))
+
+
+def read_trial(spec: RunSpec, folder: TrialFolder) -> TrialRecord:
+    """A trial as it was concluded, else what follows from its events and samples.
+
+    Raises:
+        RecordError: its record cannot be read.
+    """
+    return folder.read() or _conclude_lost(spec, folder)
 
 
 def verify_run(folder: RunFolder) -> Verdict:
@@ -75,7 +84,7 @@ def verify_run(folder: RunFolder) -> Verdict:
             stored = trial.read()
             if stored is None:
                 notes.append(f"{name} was never concluded: {LOST_MESSAGE}")
-                recomputed.append(_read_trial(run.spec, trial))
+                recomputed.append(read_trial(run.spec, trial))
                 continue
             again = _recompute(run.spec, trial, stored)
         except (EcobenchError, ValueError) as error:
@@ -109,10 +118,6 @@ def verify_run(folder: RunFolder) -> Verdict:
 
 def _hash_problems(folder: RunFolder) -> list[str]:
     return broken_seals(folder) if folder.sums.exists() else []
-
-
-def _read_trial(spec: RunSpec, folder: TrialFolder) -> TrialRecord:
-    return folder.read() or _conclude_lost(spec, folder)
 
 
 def _recompute(spec: RunSpec, folder: TrialFolder, stored: TrialRecord) -> TrialRecord:

@@ -11,6 +11,7 @@ from ecobench.config import Choice, expand_command
 from ecobench.errors import EcobenchError
 from ecobench.machine import read_machine, read_provenance
 from ecobench.measurement import MeterAbsence, MeterInfo
+from ecobench.reading import read_trial
 from ecobench.records import SCHEMA, RunRecord, RunSpec, RunSummary, StopRule, TrialRecord, TrialStatus
 from ecobench.store import RunFolder, Store, write_seal
 from ecobench.summary import summarise
@@ -103,8 +104,7 @@ def run_trials(
             )
         except EcobenchError as failure:
             error = failure
-            kept = trial.read()
-            trials += [kept] if kept is not None else []
+            trials += [read_trial(record.spec, trial)] if trial.path.exists() else []
         if error is not None or trials[-1].status not in (TrialStatus.DONE, TrialStatus.STOPPED):
             break
         if interruption.count:

@@ -64,7 +64,7 @@ def summarise(run: RunRecord, trials: Sequence[TrialRecord]) -> RunSummary:
         and not any(flag.severity is Severity.INVALID for flag in flags),
         n_trials=len(results),
         n_trials_planned=run.spec.n_trials,
-        figures=(*_energy_figures(run, results), *_plain_figures(results)),
+        figures=(*_energy_figures(run, results), *_plain_figures(run, results)),
         phases=_phases(run, results),
         target=run.spec.target,
         n_target_met=sum(target.is_met for target in targets) if targets else None,
@@ -102,9 +102,8 @@ def _energy_figures(run: RunRecord, results: Sequence[TrialResult]) -> list[Figu
     return figures
 
 
-def _plain_figures(results: Sequence[TrialResult]) -> list[Figure]:
-    phase = results[0].measured_phase if results else ""
-    no_phase, no_tokens = [f"phase `{phase}` never ran"], ["no tokens were reported"]
+def _plain_figures(run: RunRecord, results: Sequence[TrialResult]) -> list[Figure]:
+    no_phase, no_tokens = [f"phase `{run.spec.measured_phase}` never ran"], ["no tokens were reported"]
     speeds = [one.n_tokens / one.duration_s for one in results if one.n_tokens and one.duration_s]
     durations = [one.duration_s for one in results if one.duration_s is not None]
     tokens = [float(one.n_tokens) for one in results if one.n_tokens is not None]
