@@ -5,8 +5,10 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import ecobench
 from ecobench.config import DataSource, Manifest, expand_command, parse_manifest
@@ -14,6 +16,8 @@ from ecobench.errors import ManifestError, RequestError, WorkloadError
 from ecobench.parameters import suggest
 
 MANIFEST = "workload.toml"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,16 +110,23 @@ def read_data_info(workload: Workload, source: DataSource) -> DataInfo:
         return DataInfo(
             is_present=bool(said["present"]),
             path=str(said["path"]),
-            n_train_tokens=said.get("n_train_tokens"),
-            n_validation_tokens=said.get("n_validation_tokens"),
-            data_hash=said.get("data_hash"),
-            source=said.get("source"),
+            n_train_tokens=_optional(said, "n_train_tokens", int),
+            n_validation_tokens=_optional(said, "n_validation_tokens", int),
+            data_hash=_optional(said, "data_hash", str),
+            source=_optional(said, "source", str),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise WorkloadError(
             f"{workload.manifest.name}: `{source.info}` did not print its data as JSON: {error!r}",
             hint="it prints one object with present, path, n_train_tokens, n_validation_tokens, data_hash, source",
         ) from None
+
+
+def _optional(said: Mapping[str, object], key: str, kind: type[T]) -> T | None:
+    value = said.get(key)
+    if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+        raise TypeError(f"{key} is {value!r}")
+    return value
 
 
 def make_data(workload: Workload, source: DataSource) -> None:
@@ -136,6 +147,7 @@ def _run(workload: Workload, command: str, *, capture: bool) -> "subprocess.Comp
             stdout=subprocess.PIPE if capture else sys.stderr.fileno(),
             stderr=subprocess.PIPE if capture else None,
             text=True,
+            errors="replace",
             check=False,
         )
     except OSError as error:
