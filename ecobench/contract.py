@@ -23,6 +23,9 @@ from ecobench.runner import make_spec
 from ecobench.store.folders import TrialFolder
 from ecobench.trial import Seams, run_trial
 
+# The one that is being taken when the workload is asked, and one more for ranks that agree a step later.
+MOST_STEPS_AFTER_ASKED = 2
+
 
 class _NoInterruption:
     """A contract check is not interrupted by signals of its own."""
@@ -40,6 +43,7 @@ def check_workload(name_or_path: str) -> TrialRecord:
     Raises:
         AssertionError: it breaks the contract; the message says where.
         RequestError: there is no such workload, or it declares no smoke variant.
+        WorkloadError: its program does not start, or does not end within the time that it states.
     """
     workload = find_workload(name_or_path)
     smoke = workload.manifest.smoke
@@ -78,7 +82,23 @@ def check_workload(name_or_path: str) -> TrialRecord:
         stopped = run_once(Path(scratch, "001"), first_step)
         assert stopped.status in (TrialStatus.STOPPED, TrialStatus.DONE), stopped.message
         assert os.path.exists(Path(scratch, "001", "events", STOP_FILE)), "the workload was never asked to stop"
+        assert stopped.result is not None
+        if stopped.status is TrialStatus.DONE:  # the smoke variant may be over before anybody can ask
+            n_steps, n_late = stopped.result.n_steps, _steps_after_asked(TrialFolder(Path(scratch, "001")))
+            assert n_late <= MOST_STEPS_AFTER_ASKED, (
+                f"the workload did not stop: {n_late} more steps after it was asked"
+            )
+            assert n_steps == whole.result.n_steps, (
+                f"the workload did not stop as it says: `done` after {n_steps} of {whole.result.n_steps} steps"
+            )
     return whole
+
+
+def _steps_after_asked(folder: TrialFolder) -> int:
+    first = folder.read_transcripts()[0]
+    assert first.hello is not None
+    asked_ns = (folder.events / STOP_FILE).stat().st_mtime_ns - first.hello.wall_ns + first.hello.time_ns
+    return sum(step.time_ns > asked_ns for step in first.steps)
 
 
 def _ignore(progress: Progress) -> None:

@@ -28,7 +28,7 @@ from ecobench.store.folders import TrialFolder, last_words
 from ecobench.store.samples import SampleWriter, compact, read_traces
 from ecobench.units import NS_PER_S, seconds
 
-# Samples on both sides of the workload, so that its first and last instants lie between two.
+# Samples on both sides of the workload, so that its first and last instants lie between two. Not without a meter.
 LEAD_NS = NS_PER_S // 2
 WATCH_EVERY_NS = NS_PER_S // 20
 # A workload that was asked to stop by the stop file ends its step, validates and says goodbye; after this, SIGTERM.
@@ -85,12 +85,13 @@ def run_trial(
     meters: Sequence[Meter] = ()
     try:
         meters = seams.open_meters(launcher.pid)
+        lead_ns = LEAD_NS if meters else 0
         with SampleWriter(folder.samples, [meter.info for meter in meters]) as writer:
             sampler = Sampler(meters, clock=clock, sink=writer.append)
             try:
                 sampler_up_ns = clock.now_ns()
                 sampler.start()
-                clock.sleep_until(clock.now_ns() + LEAD_NS)
+                clock.sleep_until(clock.now_ns() + lead_ns)
                 launch_ns = launcher.launch(_request(spec, folder, environment=os.environ))
                 watched = _Watch(
                     spec=spec,
@@ -102,7 +103,7 @@ def run_trial(
                     interruption=interruption,
                     timeout_s=timeout_s,
                 ).follow()
-                clock.sleep_until(clock.now_ns() + LEAD_NS)
+                clock.sleep_until(clock.now_ns() + lead_ns)
             finally:
                 sampler.stop()
             sampler.raise_failure()
