@@ -56,7 +56,11 @@ def read_run(folder: RunFolder) -> StoredRun:
     """
     run = folder.read()
     trials = tuple(read_trial(run.spec, trial) for trial in folder.trials())
-    return StoredRun(run=run, trials=trials, summary=folder.read_summary() or summarise(run, trials))
+    try:
+        summary = folder.read_summary()
+    except RecordError:  # derived: it can be made again, and `verify` names the damage
+        summary = None
+    return StoredRun(run=run, trials=trials, summary=summary or summarise(run, trials))
 
 
 def read_trial(spec: RunSpec, folder: TrialFolder) -> TrialRecord:

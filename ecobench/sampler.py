@@ -33,6 +33,7 @@ class Sampler:
         self._first_pass = threading.Event()
         self._failure: Exception | None = None
         self._is_left_behind = False
+        self._last_pass_ns: int | None = None
         self._last_raw: dict[int, int] = {}
         self._energy_j: dict[int, float] = {}
 
@@ -60,7 +61,11 @@ class Sampler:
             self._is_left_behind = True
 
     def raise_failure(self) -> None:
-        """Raise what ended the sampling, if anything has."""
+        """Raise what ended the sampling, if anything has; a meter that has not answered for long counts as that."""
+        if self._failure is None and self._thread.is_alive() and self._last_pass_ns is not None:
+            slowest_ns = max([FLUSH_NS, *(meter.info.period_ns for meter in self._meters)])
+            if self._clock.now_ns() - self._last_pass_ns > slowest_ns + ANSWER_WITHIN_S * NS_PER_S:
+                raise self._silence()
         if isinstance(self._failure, EcobenchError):
             raise self._failure
         if self._failure is not None:
@@ -82,6 +87,7 @@ class Sampler:
             due_ns = [now_ns] * len(self._meters)
             flush_ns = now_ns + FLUSH_NS
             while not self._stop.is_set():
+                self._last_pass_ns = now_ns
                 for index, meter in enumerate(self._meters):
                     if due_ns[index] <= now_ns:
                         pending += self._read(index, now_ns)

@@ -274,3 +274,20 @@ def test_failures_are_errors_that_a_user_can_act_on() -> None:
         sampler.raise_failure()
 
     assert caught.value.hint
+
+
+def test_meter_that_falls_silent_is_a_failure_while_the_trial_runs(
+    barrier: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trial learns of it by looking, and not first when it stops the sampler."""
+    monkeypatch.setattr(sampler_module, "ANSWER_WITHIN_S", 0.1)
+    monkeypatch.setattr(sampler_module, "FLUSH_NS", 50 * MS)
+    sampler = Sampler([FakeMeter(lambda n: barrier.wait() if n else n)], clock=LiveClock(), sink=Sink())
+    sampler.start()
+    sampler.raise_failure()
+    time.sleep(0.25)
+
+    with pytest.raises(MeterError, match="did not answer"):
+        sampler.raise_failure()
+    barrier.set()
+    sampler.stop()
