@@ -9,12 +9,12 @@ from typing import Any
 
 from bokeh.embed import json_item
 from bokeh.layouts import column
-from bokeh.models import ColumnDataSource, HoverTool, PlainText, Range1d
+from bokeh.models import BoxZoomTool, ColumnDataSource, HoverTool, PlainText, Range1d
 from bokeh.models.annotations import Label, Span, TeeHead, Whisker
 from bokeh.plotting import figure
 from bokeh.resources import Resources
 
-from ecobench.report.drawings import BarsDrawing, Drawings, LossDrawing, PowerDrawing
+from ecobench.report.drawings import BarsDrawing, Curve, Drawings, LossDrawing, PowerDrawing
 
 _INK, _QUIET, _FAINT = "#1f2328", "#57606a", "#d8dee4"
 _FONT = "system-ui, sans-serif"
@@ -117,13 +117,16 @@ def power_item(drawing: PowerDrawing) -> dict[str, Any]:
         )
         lines = []
         for curve in panel.curves:
-            source = ColumnDataSource({"x": list(curve.x), "y": list(curve.y), "label": [curve.label] * len(curve.x)})
-            lines.append(plot.step("x", "y", source=source, mode="after", color=curve.colour, width=1.5))
+            # Bokeh's own step glyph does not answer to the pointer.
+            x, y = _stairs(curve)
+            source = ColumnDataSource({"x": x, "y": y, "label": [curve.label] * len(x)})
+            lines.append(plot.line("x", "y", source=source, color=curve.colour, width=1.5))
         plot.add_tools(
             HoverTool(
                 renderers=lines,
                 tooltips=[("", "@label"), ("power", f"@y{{0.0}} {drawing.y_unit}"), ("at", "@x{0.00} s")],
-                mode="vline",
+                # Of many lines only the one under the pointer answers: all at once would cover each other.
+                mode="vline" if len(lines) == 1 else "mouse",
                 line_policy="prev",
             )
         )
@@ -217,6 +220,8 @@ def _plot(
         **ranges,
     )
     plot.toolbar.logo = None
+    # Bokeh would rather pan, which the whole of a chart has no use for.
+    plot.toolbar.active_drag = next((tool for tool in plot.tools if isinstance(tool, BoxZoomTool)), None)
     if plot.title is not None:
         plot.title.text_color = _QUIET
         plot.title.text_font = _FONT
@@ -231,6 +236,13 @@ def _plot(
         axis.minor_tick_line_color = None
     plot.grid.grid_line_color = _FAINT
     return plot
+
+
+def _stairs(curve: Curve) -> tuple[list[float], list[float]]:
+    """The corners of a staircase whose value holds until the next instant."""
+    x = [time for time in curve.x for _ in range(2)][1:]
+    y = [value for value in curve.y for _ in range(2)][:-1]
+    return x, y
 
 
 def _item(model: Any) -> dict[str, Any]:

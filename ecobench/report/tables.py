@@ -114,9 +114,9 @@ def trials_text(summary: RunSummary) -> str:
 
 
 def _figure_table(summary: RunSummary) -> list[str]:
-    rows = [_figure_row(_label(figure), figure) for figure in ordered_figures(summary.figures)]
+    rows = [(_plain(figure.label), *_figure_row(figure)) for figure in ordered_figures(summary.figures)]
     header = ("figure", "value", "n", "repeatability 95%", "instrument k=2", "boundary")
-    lines = _table(header, rows, widths=(17, 22, 3, 20, 20, 9)) if rows else ["no figures: no trial has a result"]
+    lines = _table(header, rows, widths=(18, 24, 4, 22, 14, 8)) if rows else ["no figures: no trial has a result"]
     target = target_text(summary)
     if target is not None:
         lines += _wrapped(f"target: {_plain(target)}")
@@ -128,35 +128,29 @@ def _phase_table(phases: Sequence[PhaseSummary]) -> list[str]:
     for phase in phases:
         name = _plain(phase.phase) + (" *" if phase.is_measured else "")
         duration = format_duration(phase.duration_s)
-        energies = [figure for figure in phase.figures if figure.key == "energy_j"]
-        if not energies:
-            rows.append((name, duration, "no meter", "", "", "", ""))
-        rows += [(name, duration, *_figure_row("", figure)[1:]) for figure in energies]
+        energies = [_figure_row(figure) for figure in phase.figures if figure.key == "energy_j"]
+        rows += [(name, duration, *row) for row in energies or [("no meter",)]]
     if not rows:
         return []
     header = ("phase", "time", "energy", "n", "repeatability 95%", "instrument k=2", "boundary")
-    lines = _table(header, rows, widths=(12, 12, 21, 3, 16, 16, 8))
+    lines = _table(header, rows, widths=(12, 12, 21, 3, 17, 14, 8))
     if any(phase.is_measured for phase in phases):
         lines.append("* the measured phase")
     return [*lines, ""]
 
 
-def _figure_row(label: str, figure: Figure) -> tuple[str, ...]:
+def _figure_row(figure: Figure) -> tuple[str, ...]:
+    """Cells beside the label; for a figure without a value a single one, which takes the whole rest of the line."""
     if figure.value is None:
-        reason = f"not known: {_plain(figure.reason or 'no reason given')}"
-        return (label, reason, str(figure.n), "-", "-", scope_text(figure))
+        scope = "" if figure.boundary is None else f" ({scope_text(figure)})"
+        return (f"not known{scope}: {_plain(figure.reason or 'no reason given')}",)
     return (
-        label,
         _plain(value_text(figure)),
         str(figure.n),
         repeatability_text(figure),
         instrument_text(figure),
         scope_text(figure),
     )
-
-
-def _label(figure: Figure) -> str:
-    return _plain(figure.label)
 
 
 def _flag_lines(flags: Sequence[QualityFlag]) -> list[str]:
@@ -191,23 +185,24 @@ def _section(title: str, items: Sequence[str]) -> list[str]:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]], *, widths: Sequence[int]) -> list[str]:
-    """Rows under a header, columns no wider than needed or allowed; a cell that is wider goes on in the next line."""
-    cells = [header, *rows]
-    needed = [max(len(row[column]) for row in cells) for column in range(len(header))]
-    # A long reason or label may use what the other columns leave over.
-    shares = [min(need, width) for need, width in zip(needed, widths, strict=True)]
-    spare = WIDTH - sum(shares) - len(_GAP) * (len(header) - 1)
-    for column, need in enumerate(needed):
-        more = min(max(0, need - shares[column]), max(0, spare))
-        shares[column] += more
-        spare -= more
+    """Rows under a header, columns no wider than needed or allowed; a cell that is wider goes on in the next line.
+
+    The last cell of a row that is shorter than the header takes the rest of the line.
+    """
+    ordinary = [row if len(row) == len(header) else row[:-1] for row in (header, *rows)]
+    shares = [
+        min(width, max(len(row[column]) for row in ordinary if column < len(row)))
+        for column, width in enumerate(widths)
+    ]
     lines = []
-    for index, row in enumerate(cells):
-        columns = [textwrap.wrap(cell, share) or [""] for cell, share in zip(row, shares, strict=True)]
+    for index, row in enumerate([header, *rows]):
+        mine = list(shares[: len(row)])
+        if len(row) < len(header):
+            mine[-1] = WIDTH - sum(mine[:-1]) - len(_GAP) * (len(row) - 1)
+        columns = [textwrap.wrap(cell, share) or [""] for cell, share in zip(row, mine, strict=True)]
         for depth in range(max(len(column) for column in columns)):
             texts = [column[depth] if depth < len(column) else "" for column in columns]
-            padded = (text.ljust(share) for text, share in zip(texts, shares, strict=True))
-            lines.append(_GAP.join(padded).rstrip())
+            lines.append(_GAP.join(text.ljust(share) for text, share in zip(texts, mine, strict=True)).rstrip())
         if index == 0:
             lines.append(_GAP.join("-" * share for share in shares))
     return lines

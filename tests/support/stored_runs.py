@@ -12,14 +12,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from records_for_tests import METER, SPEECH, S, as_lines, but, run_record, run_spec, sample, trial_end
-
 from ecobench.measurement import Evidence, Interval, MeterInfo
 from ecobench.reading import read_run
 from ecobench.records import SCHEMA, RunRecord, TrialEnd, TrialRecord, TrialStatus
 from ecobench.result import conclude_trial
 from ecobench.store import RunFolder
 from ecobench.store.samples import SampleWriter, read_traces
+from records_for_tests import METER, SPEECH, S, as_lines, but, run_record, run_spec, sample, trial_end
 
 ESTIMATE = but(
     METER,
@@ -105,5 +104,3 @@ def _never_started(index: int) -> TrialRecord:
         end=None,
         result=None,
     )
-
-
