@@ -40,12 +40,12 @@ def chart_items(drawings: Drawings) -> dict[str, dict[str, Any]]:
 def loss_item(drawing: LossDrawing) -> dict[str, Any]:
     """The loss against what it cost."""
     plot = _plot(height=340, x_label=drawing.x_label, y_label=drawing.y_label)
-    plot.x_range.start = 0
+    plot.x_range.start = drawing.left
     points = []
     for curve in drawing.curves:
         n = len(curve.x)
         source = ColumnDataSource({"x": list(curve.x), "y": list(curve.y), "label": [curve.label] * n})
-        width, alpha, size, dot_alpha = (2, 1.0, 7, 1.0) if curve.is_main else (1, 0.6, 5, 0.0)
+        width, alpha, size, dot_alpha = (2, 1.0, 7, 1.0) if curve.is_main else (1, 0.8, 5, 0.0)
         plot.line("x", "y", source=source, color=curve.colour, width=width, alpha=alpha)
         points.append(plot.scatter("x", "y", source=source, color=curve.colour, size=size, alpha=dot_alpha))
     if drawing.target is not None:
@@ -59,7 +59,7 @@ def loss_item(drawing: LossDrawing) -> dict[str, Any]:
         )
         plot.add_layout(
             Label(
-                x=0,
+                x=drawing.left,
                 y=drawing.target.at_most,
                 x_offset=6,
                 y_offset=3,

@@ -69,6 +69,11 @@ class LossDrawing:
     target: Target | None
     keys: tuple[Key, ...]
 
+    @property
+    def left(self) -> float:
+        """Where the axis begins: a little before 0, so that a point at 0 is seen whole."""
+        return -0.01 * max((curve.x[-1] for curve in self.curves), default=0.0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
@@ -167,7 +172,7 @@ def loss_drawing(content: ReportContent) -> LossDrawing | None:
         factor, unit = 1.0, "s"
         label = f"time in {phase}, s (no meter)"
     names = tuple(dict.fromkeys(line.metric for _, line in found))
-    colours = {name: _LINE_COLOURS[(place + 1) % len(_LINE_COLOURS)] for place, name in enumerate(names)}
+    colours = dict(zip(names, _cycled((VERMILLION, BLUE, *_LINE_COLOURS[2:]), len(names)), strict=True))
     curves = tuple(
         Curve(
             label=f"trial {view.index}, {line.metric}",

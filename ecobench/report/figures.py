@@ -35,7 +35,7 @@ def loss_png(drawing: LossDrawing, *, caption: str) -> bytes:
         if curve.is_main:
             axes.plot(curve.x, curve.y, color=curve.colour, linewidth=1.6, marker="o", markersize=4, zorder=3)
         else:
-            axes.plot(curve.x, curve.y, color=curve.colour, linewidth=0.9, alpha=0.6)
+            axes.plot(curve.x, curve.y, color=curve.colour, linewidth=0.9, alpha=0.8)
     if drawing.target is not None:
         axes.axhline(drawing.target.at_most, color=_INK, linewidth=1, linestyle=(0, (5, 4)))
         axes.annotate(
@@ -48,7 +48,7 @@ def loss_png(drawing: LossDrawing, *, caption: str) -> bytes:
             color=_INK,
             parse_math=False,
         )
-    axes.set_xlim(left=0)
+    axes.set_xlim(left=drawing.left)
     _label(axes, drawing.x_label, drawing.y_label)
     _legend(figure, drawing.keys)
     return _png(figure, caption)

@@ -92,15 +92,18 @@ def spent_j(traces: Sequence[Trace], window: Window, times_ns: NDArray[np.int64]
             by_domain[trace.info.domain] = trace
     if not by_domain:
         return None
+    starts_ns = [segment.start_ns for segment in window.segments]
+    stops_ns = [segment.stop_ns for segment in window.segments]
+    inside_ns = np.clip(times_ns, starts_ns[0], stops_ns[-1])
+    n = len(starts_ns)
     total = np.zeros(len(times_ns))
     for trace in by_domain.values():
-        for segment in window.segments:
-            inside_ns = np.clip(times_ns, segment.start_ns, segment.stop_ns)
-            energies_j = cumulative_energy_j(trace, [segment.start_ns, *(int(time) for time in inside_ns)])
-            known_j = [energy_j for energy_j in energies_j if energy_j is not None]
-            if len(known_j) < len(energies_j):
-                return None
-            total += np.array(known_j[1:]) - known_j[0]
+        found_j = cumulative_energy_j(trace, [*starts_ns, *stops_ns, *(int(time_ns) for time_ns in inside_ns)])
+        known_j = np.array([energy_j for energy_j in found_j if energy_j is not None])
+        if len(known_j) < len(found_j):
+            return None
+        for start_j, stop_j in zip(known_j[:n], known_j[n : 2 * n], strict=True):
+            total += np.clip(known_j[2 * n :], start_j, stop_j) - start_j
     return total
 
 

@@ -74,7 +74,7 @@ def loss_sentence(content: ReportContent) -> str:
         text += f" for {format_si(best.energy_j[-1], 'J')}{mark}"
         half = _share_to_half(best)
         if half is not None:
-            text += f"; half of that fall took {half:.0%} of the energy"
+            text += f"; half of that fall came within the first {half:.0%} of it"
         return f"{text}."
     return f"{text} in {format_duration(best.time_s[-1])} of the measured phase; no meter, so no energy beside it."
 
@@ -131,8 +131,10 @@ def methods(content: ReportContent) -> str:
     spec = content.run.spec
     meters = _meter_words(content)
     tokens = f"A token is {spec.token_rule.rstrip('.')}." if spec.token_rule else ""
+    n = content.summary.n_trials
+    of_what = f"means over {count_text(n, 'trial')}" if n != 1 else "from one trial"
     means = (
-        f"Figures are means over {count_text(content.summary.n_trials, 'trial')} of phase {spec.measured_phase}, "
+        f"Figures are {of_what} of phase {spec.measured_phase}, "
         "nested phases taken out; the repeatability interval is the 95 % t-interval of that mean between trials, the "
         "instrument interval (k = 2) is what the meter or model leaves open, and the two are never combined."
     )
