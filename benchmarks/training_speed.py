@@ -1,24 +1,27 @@
 """How fast the nanogpt workload trains, against a plain GPT of the same size with AdamW.
 
-    OMP_WAIT_POLICY=passive python benchmarks/training_speed.py [--compile=on] [--rounds=9] [--json=FILE]
+    python benchmarks/training_speed.py [--compile=on] [--rounds=9] [--set NAME=VALUE] [--json=FILE]
 
-Both sides in one process, on the same threads and tokens, both eager or both compiled as whole models, in turns:
-A B A B. The plain side is written here, the way nanoGPT is built: LayerNorm, learned positions, one causal attention
-call, GELU, tied head, AdamW in one fused call, gradients clipped. Two ratios of tokens/s, ours over plain:
+Both sides in one process, in the environment of the `cpu` preset, on the same threads and tokens, both eager or both
+compiled as whole models, in turns: A B A B. The plain side is written here, the way nanoGPT is built: LayerNorm,
+learned positions, one causal attention call, GELU, tied head, AdamW in one fused call, gradients clipped. Two ratios of
+tokens/s, ours over plain:
 
     forward and backward     mask and loss included                                                   bar: 0.95
     whole step               loader, forward, backward, Muon against AdamW with clipping              bar: 0.80
 
-Weights are random on both sides, small instead of zero where they start as zero: zeros and the denormal numbers that
-follow from them run at another speed. A round is a few steps of each; the ratio is the median over rounds of each
+Weights are small random numbers also where training starts from zero: zeros, and the denormal numbers that follow from
+them, run at another speed. A round is a few steps of each; the ratio is the median over rounds of each
 round's own ratio, since neighbours in time share what else the machine does.
 """
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import time
+import tomllib
 from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -31,7 +34,7 @@ from torch import Tensor, nn
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "workloads" / "nanogpt")]
 
-from parameters import parse_parameters  # noqa: E402  # the workload's files are found by the line above
+from parameters import MANIFEST, parse_parameters  # noqa: E402  # the workload's files are found by the line above
 from ranks import join_ranks, set_threads  # noqa: E402
 from tokens import default_folder, tokenize  # noqa: E402
 from train import VOCABULARY, Trainer, make_trainer  # noqa: E402
@@ -160,7 +163,15 @@ def run(trainer: Trainer, args: Namespace, options: Namespace) -> list[Compariso
     ]
 
 
+def enter_preset_environment() -> None:
+    """Start this program again with the variables of the `cpu` preset, unless it has them: libraries read them once."""
+    environment = tomllib.loads(MANIFEST.read_text(encoding="utf-8"))["presets"]["cpu"]["environment"]
+    if any(os.environ.get(name) != value for name, value in environment.items()):
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **environment})
+
+
 def main() -> None:
+    """Compare, print a table, and write the file that was asked for."""
     parser = argparse.ArgumentParser(description="Speed of the nanogpt workload against a plain GPT with AdamW.")
     parser.add_argument("--compile", choices=["on", "off"], default="off", help="of both models; default off")
     parser.add_argument("--rounds", type=int, default=9, help="rounds that count; default 9")
@@ -168,6 +179,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a workload parameter")
     parser.add_argument("--json", type=Path, help="write the results to this file as well")
     options = parser.parse_args()
+    enter_preset_environment()
     args = parse_parameters([f"--compile={options.compile}", *(f"--{setting}" for setting in options.set)])
 
     tokenize(default_folder())

@@ -1,9 +1,11 @@
 """Attention from one mask rule, whatever computes it.
 
 A rule says which pairs attend: `rule(lane, head, query, key)` on index tensors, true where `query` may look at `key`.
-It is FlexAttention's own signature, so that CUDA takes the rule as it is and skips blocks in which no pair attends. On a
-CPU FlexAttention has no backward (torch 2.13), so there the same rule is evaluated once per pass into a dense mask for
-scaled_dot_product_attention. One rule, two ways to compute it, and no second definition that could differ.
+It is FlexAttention's own signature, so that CUDA takes the rule as it is and skips blocks in which no pair attends. On
+a CPU FlexAttention has no backward (torch 2.13), so there the same rule is evaluated once per pass into a dense mask
+for scaled_dot_product_attention. One rule, two ways to compute it, and no second definition that could differ.
+
+No CUDA device has run this file yet: what is tested is the rule and the dense way.
 
     mask = build_mask(causal_within_documents(documents_BT), n_lanes=8, length=512, device=device)
     y_BHTK = attend(q_BHTK, k_BHTK, v_BHTK, mask, scale=0.12)
@@ -33,7 +35,7 @@ def number_documents(tokens_BT: Tensor, *, separator: int) -> Tensor:
 def causal_within_documents(documents_BT: Tensor) -> MaskRule:
     """The rule: a position looks at itself and at what came before it in its own document."""
 
-    def rule(lane: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    def rule(lane: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:  # noqa: ARG001  # a rule's signature
         return (query >= key) & (documents_BT[lane, query] == documents_BT[lane, key])
 
     return rule

@@ -2,7 +2,7 @@
 
 What differs from GPT-2, and why it is there:
 
-    RMSNorm without parameters    before attention, MLP and head and on the embedding; nothing to learn, nothing to decay
+    RMSNorm without parameters    before attention, MLP and head and on the embedding; nothing to learn or decay
     QK-norm                       queries and keys are normalised per head: attention logits cannot run away
     rotary positions              half of each head's numbers turn with the position, the other half carry none
     ReLU^2                        in the MLP: as good as GELU, sparse, and cheap

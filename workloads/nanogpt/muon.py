@@ -94,7 +94,7 @@ class Muon(Optimizer):
         self._shape_groups = self._group_by_shape()
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]  # no closure: gradients are there already
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002  # torch's signature
         """One update of every matrix. Each rank must call it in the same order."""
         reductions = [self._start_reduction(group) for group in self._shape_groups]
         gathers = []

@@ -4,8 +4,10 @@ Every trained parameter is in exactly one optimizer; that is checked, since one 
 word. Learning rates are set each step from one share that the schedule gives.
 """
 
+import copy
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -70,17 +72,17 @@ class Optimizers:
         for optimizer in self._all:
             optimizer.zero_grad(set_to_none=True)
 
-    def state(self) -> list[dict[str, object]]:
+    def state(self) -> list[dict[str, Any]]:
         """All state, to be kept by the caller: later steps do not change it."""
-        return [_copy(optimizer.state_dict()) for optimizer in self._all]
+        return [copy.deepcopy(optimizer.state_dict()) for optimizer in self._all]
 
-    def restore(self, state: list[dict[str, object]]) -> None:
+    def restore(self, state: list[dict[str, Any]]) -> None:
         """Put back what `state` gave, also where that was before the first step."""
         for optimizer, kept in zip(self._all, state, strict=True):
-            optimizer.load_state_dict(_copy(kept))
+            optimizer.load_state_dict(copy.deepcopy(kept))
         self.clear()
 
-    def _groups(self) -> Iterable[dict[str, object]]:
+    def _groups(self) -> Iterable[dict[str, Any]]:
         return [group for optimizer in self._all for group in optimizer.param_groups]
 
 
@@ -97,17 +99,7 @@ def check_each_in_one(model: nn.Module, optimizers: Iterable[Optimizer]) -> None
                 if parameter not in counts:
                     raise ValueError(f"a parameter of shape {tuple(parameter.shape)} is optimized but not the model's")
                 counts[parameter] += 1
-    names = {parameter: name for name, parameter in model.named_parameters()}
-    wrong = [f"{names[parameter]} in {count}" for parameter, count in counts.items() if count != 1]
+    named = [(name, counts[parameter]) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    wrong = [f"{name} in {count}" for name, count in named if count != 1]
     if wrong:
         raise ValueError(f"each parameter belongs in exactly one optimizer: {', '.join(wrong)}")
-
-
-def _copy(value: object) -> object:
-    if isinstance(value, Tensor):
-        return value.detach().clone()
-    if isinstance(value, dict):
-        return {key: _copy(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_copy(item) for item in value)
-    return value

@@ -1,7 +1,7 @@
 """Token shards: what they look like on disk, and the ones every machine can make without a download.
 
-    python tokens.py tokenize [--out=DIR] [--json]     make the shards of the Python standard library, if they are missing
-    python tokens.py info [--out=DIR] [--json]         say what is there; exit code 0 also where nothing is
+    python tokens.py tokenize [--out=DIR] [--json]   make the shards of the Python standard library, if they are missing
+    python tokens.py info [--out=DIR] [--json]       say what is there; exit code 0 also where nothing is
 
 A shard is a file in the speedrun's format: a header of 256 int32 (magic 20240520, version 1, number of tokens, zeros),
 then the tokens as little-endian uint16.

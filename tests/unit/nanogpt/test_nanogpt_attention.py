@@ -3,6 +3,7 @@
 import math
 
 import torch
+
 from attention import attend, build_mask, causal_within_documents, number_documents
 
 SEPARATOR = 9

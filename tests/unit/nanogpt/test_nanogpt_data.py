@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+
 from data import N_LANES, LaneLoader
 from tokens import write_shard
 

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+
 from model import Gpt, ModelConfig
 from tokens import SEPARATOR
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+
 from muon import Muon, orthogonalise
 
 N_STEPS = 3

@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from operations import RMS_EPSILON, capped_cross_entropy, relu_squared, rms_norm, split_heads
 from torch import Tensor
+
+from operations import RMS_EPSILON, capped_cross_entropy, relu_squared, rms_norm, split_heads
 
 N_TURNING = 4
 
@@ -29,7 +30,7 @@ def tables(length: int) -> tuple[Tensor, Tensor]:
 
 
 def test_rms_norm_is_its_definition() -> None:
-    """x over the root of its mean square."""
+    """X over the root of its mean square."""
     x = torch.randn(3, 5, 8, dtype=torch.float64)
     assert_same(rms_norm, lambda x: x / (x.square().mean(-1, keepdim=True) + RMS_EPSILON).sqrt(), x)
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from model import Gpt, ModelConfig
 from optimizer import Optimizers, Rates, check_each_in_one
 from schedule import momentum, rate_share
