@@ -82,8 +82,8 @@ class EventTail:
 def is_reached(rule: StopRule, progress: Progress, *, target: Target | None, now_ns: int) -> bool:
     """Whether the workload is to be asked to stop.
 
-    `time` counts from the start of the measured phase, `steps` is the number in the step events, `energy` all meters from the start
-    of the trial, and `loss` is the target's metric (else `val_loss`).
+    `time` counts from the start of the measured phase, `steps` is the number in the step events, `energy` all meters
+    from the start of the trial, and `loss` is the target's metric (else `val_loss`).
     """
     if rule.reason is StopReason.STEPS:
         return progress.last_step is not None and progress.last_step.step >= rule.limit

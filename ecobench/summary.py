@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from ecobench.figure import (
     DURATION,
     ENERGY,
+    PER_KWH,
     PER_TOKEN,
     POWER,
     SPEED,
@@ -81,7 +82,7 @@ def _energy_figures(run: RunRecord, results: Sequence[TrialResult]) -> list[Figu
     kinds = _kinds(one for result in results for one in result.boundaries)
     if not kinds:
         why = "no meter was asked for" if run.spec.meter == "none" else "nothing was measured"
-        return [missing_figure(head, reason=why) for head in (PER_TOKEN, ENERGY, POWER)]
+        return [missing_figure(head, reason=why) for head in (PER_KWH, PER_TOKEN, ENERGY, POWER)]
     figures = []
     for kind in kinds:
         per_token = Readings()
@@ -143,16 +144,25 @@ def _phases(run: RunRecord, results: Sequence[TrialResult]) -> tuple[PhaseSummar
 
 
 def _flags(trials: Sequence[TrialRecord]) -> list[QualityFlag]:
-    """Flags of all trials, each with its trial in front where there are several."""
-    found = []
-    for trial in trials:
-        own = list(trial.result.flags) if trial.result is not None else []
-        if trial.message is not None and not any(trial.message in flag.evidence for flag in own):
-            severity = Severity.WARNING if trial.status is TrialStatus.INTERRUPTED else Severity.INVALID
-            own.append(QualityFlag(code=trial.status.value, severity=severity, evidence=trial.message))
-        prefix = f"trial {trial.index}: " if len(trials) > 1 else ""
-        found += [dataclasses.replace(flag, evidence=prefix + flag.evidence) for flag in own]
-    return found
+    """Flags of all trials: once what all of them say, else each with its trial in front."""
+    by_trial = [(trial, _flags_of(trial)) for trial in trials]
+    shared = [flag for flag in by_trial[0][1] if all(flag in own for _, own in by_trial)] if by_trial else []
+    if len(trials) < 2:
+        return shared
+    return [dataclasses.replace(flag, evidence=f"every trial: {flag.evidence}") for flag in shared] + [
+        dataclasses.replace(flag, evidence=f"trial {trial.index}: {flag.evidence}")
+        for trial, own in by_trial
+        for flag in own
+        if flag not in shared
+    ]
+
+
+def _flags_of(trial: TrialRecord) -> list[QualityFlag]:
+    own = list(trial.result.flags) if trial.result is not None else []
+    if trial.message is not None and not any(trial.message in flag.evidence for flag in own):
+        severity = Severity.WARNING if trial.status is TrialStatus.INTERRUPTED else Severity.INVALID
+        own.append(QualityFlag(code=trial.status.value, severity=severity, evidence=trial.message))
+    return own
 
 
 def _not_counted(results: Sequence[TrialResult]) -> tuple[str, ...]:

@@ -14,7 +14,9 @@ from typed_command import Command, wait_for
 
 # (workload arguments, has torchrun)
 TOY = ("toy", "--set", "step_time=0.005", "--set", "steps=2000")
-NANOGPT = ("nanogpt", "--set", "steps=100000")
+# As small as the smoke variant, and endless.
+SMALL = ("sequence_length=64", "warmup_steps=1", "validation_every=50", "validation_tokens=1024", "steps=100000")
+NANOGPT = ("nanogpt", *(word for setting in SMALL for word in ("--set", setting)))
 NANOGPT_2 = (*NANOGPT, "--set", "ranks=2")
 SUITE_KILLS = 3
 SOAK_KILLS = 20

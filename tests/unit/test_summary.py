@@ -218,11 +218,11 @@ def test_a_run_of_no_trial_has_figures_without_values() -> None:
 
 
 def test_every_trial_that_failed_is_told() -> None:
-    """Two that failed alike are two flags; a flag that says it already is not said again."""
+    """What all trials say is said once for all of them; what one says, with its number."""
     same = "the workload ended with exit code 3"
     trials = [trial_record(index=n, status=TrialStatus.FAILED, message=same, result=None, end=None) for n in (0, 1)]
 
-    assert [flag.evidence for flag in summarise(run_record(), trials).flags] == [f"trial 0: {same}", f"trial 1: {same}"]
+    assert [flag.evidence for flag in summarise(run_record(), trials).flags] == [f"every trial: {same}"]
 
 
 def test_an_invalid_flag_makes_the_run_invalid() -> None:
