@@ -175,8 +175,13 @@ VISIBLE void bed_set_load(State *state, uint32_t index, int64_t at_ns, int64_t o
 
 VISIBLE void bed_reset_counter(State *state, uint32_t index, int64_t at_ns) {
     Gpu *gpu = &state->gpus[index];
-    if (gpu->n_resets == MAX_RESETS) memmove(gpu->reset_ns, gpu->reset_ns + 1, --gpu->n_resets * sizeof(int64_t));
-    gpu->reset_ns[gpu->n_resets++] = at_ns;
+    if (gpu->n_resets == MAX_RESETS) {
+        gpu->n_resets -= 1;
+        memmove(gpu->reset_ns, gpu->reset_ns + 1, gpu->n_resets * sizeof(int64_t));
+        memmove(gpu->reset_j, gpu->reset_j + 1, gpu->n_resets * sizeof(double));
+    }
+    gpu->reset_ns[gpu->n_resets] = at_ns;
+    gpu->reset_j[gpu->n_resets++] = sums_at(gpu, at_ns).energy_j;
     gpu->seen_ns = 0;
 }
 
@@ -211,12 +216,13 @@ static double seen_energy_j(Gpu *gpu, int64_t reset_ns, int64_t at_ns) {
 uint64_t counter_mj(Gpu *gpu, int64_t now_ns) {
     const Sensor *sensor = &gpu->counter;
     if (gpu->counter_frozen_ns && now_ns > gpu->counter_frozen_ns) now_ns = gpu->counter_frozen_ns;
-    int64_t reset_ns = gpu->reset_ns[0];
-    for (uint32_t i = 1; i < gpu->n_resets && gpu->reset_ns[i] <= now_ns; i++) reset_ns = gpu->reset_ns[i];
+    uint32_t last = 0;
+    while (last + 1 < gpu->n_resets && gpu->reset_ns[last + 1] <= now_ns) last++;
+    int64_t reset_ns = gpu->reset_ns[last];
     int64_t at_ns = update_before(sensor, now_ns);
     if (at_ns <= reset_ns) return 0;
     double energy_j = sensor->window_ns ? seen_energy_j(gpu, reset_ns, at_ns)
-                                        : sums_at(gpu, at_ns).energy_j - sums_at(gpu, reset_ns).energy_j;
+                                        : sums_at(gpu, at_ns).energy_j - gpu->reset_j[last];
     double since_s = (double)(at_ns - reset_ns) * 1e-9;
     double read_j = sensor->gain * (energy_j + gpu->module_w * since_s) + sensor->offset_w * since_s;
     return (uint64_t)floor(fmax(0, read_j) * 1e3 / (double)gpu->counter_quantum_mj) * gpu->counter_quantum_mj;

@@ -146,6 +146,7 @@ class Gpu(Structure):
         ("field_codes", c_uint16 * N_FIELDS),
         ("n_resets", c_uint32),
         ("reset_ns", c_int64 * MAX_RESETS),
+        ("reset_j", c_double * MAX_RESETS),  # the sum of energy then
         # A counter that sees part of the time: its sum so far, up to the update at `seen_ns`.
         ("seen_ns", c_int64),
         ("seen_j", c_double),
