@@ -1,6 +1,6 @@
 """How fast the nanogpt workload trains, against a plain GPT of the same size with AdamW.
 
-    python benchmarks/training_speed.py [--compile=on] [--rounds=9] [--set NAME=VALUE] [--json=FILE]
+    python benchmarks/training_speed.py [--compile=on] [--rounds=25] [--set NAME=VALUE] [--json=FILE]
 
 Both sides in one process, in the environment of the `cpu` preset, on the same threads and tokens, both eager or both
 compiled as whole models, in turns: A B A B. The plain side is written here, the way nanoGPT is built: LayerNorm,
@@ -11,7 +11,7 @@ tokens/s, ours over plain:
     whole step               loader, forward, backward, Muon against AdamW with clipping              bar: 0.80
 
 Weights are small random numbers also where training starts from zero: zeros, and the denormal numbers that follow from
-them, run at another speed. A round is a few steps of each; the ratio is the median over rounds of each
+them, run at another speed. A round is a step of each; the ratio is the median over rounds of each
 round's own ratio, since neighbours in time share what else the machine does.
 """
 
@@ -174,8 +174,8 @@ def main() -> None:
     """Compare, print a table, and write the file that was asked for."""
     parser = argparse.ArgumentParser(description="Speed of the nanogpt workload against a plain GPT with AdamW.")
     parser.add_argument("--compile", choices=["on", "off"], default="off", help="of both models; default off")
-    parser.add_argument("--rounds", type=int, default=9, help="rounds that count; default 9")
-    parser.add_argument("--steps", type=int, default=3, help="steps of each side in a round; default 3")
+    parser.add_argument("--rounds", type=int, default=25, help="rounds that count; default 25")
+    parser.add_argument("--steps", type=int, default=1, help="steps of each side in a round; default 1")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a workload parameter")
     parser.add_argument("--json", type=Path, help="write the results to this file as well")
     options = parser.parse_args()

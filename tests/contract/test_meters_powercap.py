@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from powercap_tree import LARGEST_UJ, TURN_UJ, PowercapTree
 
 from ecobench.energy import boundary_energies, counter_breaks, domain_energy, trace_of
 from ecobench.errors import MeterError, RequestError
@@ -18,6 +17,7 @@ from ecobench.meters.checks import check_meter
 from ecobench.meters.estimate import EstimateMeter
 from ecobench.meters.powercap import ROOT_VARIABLE, PowercapFound, find_powercap
 from ecobench.seams import Meter, Sample
+from powercap_tree import LARGEST_UJ, TURN_UJ, PowercapTree
 
 STEP_NS = 100_000_000
 

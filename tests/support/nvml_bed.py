@@ -69,8 +69,11 @@ class NvmlBed:
         state.nvml_version = f"13.{driver}".encode()
         born_ns = bed.now_ns - round(uptime_s * 1e9)
         for index, model in enumerate(models):
-            install(state.gpus[index], model, index, born_ns)
-            bed._call("bed_apply_settings", index, born_ns)
+            # The board is older than its driver: no window of a sensor, nor 10 s of heat, reaches before its start.
+            start_ns = born_ns - 20_000_000_000
+            install(state.gpus[index], model, index, start_ns)
+            bed._call("bed_apply_settings", index, start_ns)
+            bed._call("bed_reset_counter", index, born_ns)
         return bed
 
     @classmethod

@@ -9,8 +9,8 @@ from nvml_truth import GpuTruth, Piece, SensorTruth
 NOT_SUPPORTED = 3
 
 
-def install(gpu: Any, model: GpuModel, slot: int, born_ns: int) -> None:
-    """Put a board of a kind into a slot, idle since `born_ns`."""
+def install(gpu: Any, model: GpuModel, slot: int, start_ns: int) -> None:
+    """Put a board of a kind into a slot, idle since `start_ns`; its counter is not yet reset."""
     bus = pci_bus_of(slot)
     gpu.name, gpu.uuid, gpu.vbios = model.name.encode(), uuid_of(slot).encode(), b"96.00.74.00.01"
     gpu.serial = f"165032300{slot:04d}".encode() if model.has_serial else b""
@@ -38,9 +38,8 @@ def install(gpu: Any, model: GpuModel, slot: int, born_ns: int) -> None:
     gpu.average = Sensor(100 * MS, phase_ns, 1000 * MS, 1.0, 0.0)
     for field in range(N_FIELDS):
         gpu.field_codes[field] = 0 if field in model.fields else NOT_SUPPORTED
-    gpu.n_resets, gpu.reset_ns[0] = 1, born_ns
     gpu.n_stretches = 1
-    gpu.stretches[0] = Stretch(start_ns=born_ns, origin_ns=born_ns, high_w=model.idle_w, low_w=model.idle_w)
+    gpu.stretches[0] = Stretch(start_ns=start_ns, origin_ns=start_ns, high_w=model.idle_w, low_w=model.idle_w)
 
 
 def truth_of(gpu: Any) -> GpuTruth:

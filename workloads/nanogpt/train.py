@@ -8,6 +8,8 @@ steps, undone afterwards), `train`, and inside it `eval`. Read next: model.py, m
 """
 
 import math
+import os
+import shutil
 import sys
 import time
 from argparse import Namespace
@@ -119,8 +121,19 @@ def make_trainer(args: Namespace, ranks: Ranks) -> Trainer:
     rates = Rates(matrix=args.matrix_rate, embedding=args.embedding_rate, head=args.head_rate)
     optimizers = Optimizers(model, rates, rank=ranks.rank, world=ranks.world)
     if args.compile == "on":
+        check_compiler(ranks.device)
         model.compile(dynamic=False)
     return Trainer(args=args, ranks=ranks, model=model, optimizers=optimizers, loader=train, validation=validation)
+
+
+def check_compiler(device: torch.device) -> None:
+    """On a CPU torch.compile writes C++, and says so late and at length where nothing compiles it.
+
+    Raises:
+        TrainingError: there is no C++ compiler on the path.
+    """
+    if device.type == "cpu" and not any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++"))):
+        raise TrainingError("compile=on needs a C++ compiler on a CPU: install g++, or leave compile=off")
 
 
 def evaluate(trainer: Trainer, step: int) -> None:

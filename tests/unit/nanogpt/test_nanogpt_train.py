@@ -13,7 +13,7 @@ import torch
 from parameters import parse_parameters
 from ranks import Ranks
 from tokens import default_folder, tokenize
-from train import Trainer, make_trainer
+from train import Trainer, TrainingError, make_trainer
 
 SMALL = ("--layers=2", "--width=32", "--sequence_length=32", "--steps=4", "--validation_tokens=512")
 ALONE = Ranks(rank=0, world=1, device=torch.device("cpu"))
@@ -97,6 +97,16 @@ def test_batch_size_is_the_length_of_the_lanes(batch_size: int, lane_length: int
 
     assert trainer.loader.lane_length == lane_length
     assert trainer.n_step_tokens == batch_size * 32
+
+
+@pytest.mark.usefixtures("_data")
+def test_compile_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A switch that is on does what it says or ends the run; it never falls back."""
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+
+    with pytest.raises(TrainingError, match="install g"):
+        small_trainer("--compile=on")
 
 
 def test_parameters_are_those_of_the_manifest() -> None:
