@@ -33,6 +33,7 @@ IN_FORCE_WITHIN_S = 2.0
 # Boards round to tenths of a watt at most; other people's limits differ by more.
 SAME_W = 0.5
 MAX_CHANGES = 20
+PUT_BACK_WITHIN_S = 3.0
 
 
 @dataclass
@@ -199,8 +200,12 @@ class NvmlControl:
     def _take_locks(self) -> None:
         # In one order for all: two that want the same GPUs do not each take half of them.
         for gpu in sorted(self._gpus, key=lambda gpu: gpu.board.uuid):
-            if not gpu.lock.take():
-                raise refuse_taken(gpu.lock, index=gpu.board.index)
+            deadline = time.monotonic() + PUT_BACK_WITHIN_S
+            while not gpu.lock.take():
+                # Whoever only puts back what a killed run left names no run, and is done in a moment.
+                if gpu.lock.owner()[1] or time.monotonic() >= deadline:
+                    raise refuse_taken(gpu.lock, index=gpu.board.index)
+                time.sleep(0.02)
 
     def _try_permission(self) -> None:
         """Set what is set already: it changes nothing, and needs the permission that a change needs."""
