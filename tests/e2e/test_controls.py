@@ -21,7 +21,7 @@ from zeusd_server import ZeusdServer
 
 MakeNode = Callable[..., NvmlBed]
 SUITE_KILLS = 3
-SOAK_KILLS = 20
+SOAK_KILLS = 50
 BRIEF = ("toy", "--set", "steps=40", "--set", "step_time=0.005", "--no-report", "--meter", "none")
 LONG = ("toy", "--set", "steps=100000", "--set", "step_time=0.005", "--no-report", "--meter", "none")
 
@@ -144,7 +144,7 @@ def test_killed_capped_run_has_its_limits_back_within_two_seconds(
 @pytest.mark.soak
 @pytest.mark.parametrize("kill", KILLS, ids=lambda one: one.__name__)
 def test_soak_of_killed_capped_runs(kill: Callable[[Command, int], None], capped: NvmlBed, tmp_path: Path) -> None:
-    """Twenty of each kind on one node."""
+    """Fifty of each kind on one node."""
     for seed in range(100, 100 + SOAK_KILLS):
         check_kill(kill, seed, capped, tmp_path)
 
