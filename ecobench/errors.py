@@ -5,6 +5,7 @@
     │   ├── ManifestError        workload.toml is wrong
     │   └── RecordError          a stored record is of an unknown schema, or cannot be read
     ├── MeterError            3  no usable meter, or no permission
+    │   └── ControlError         a setting of the machine cannot be made, proved or put back
     ├── WorkloadError         4  the workload could not be started, failed, or fell silent
     └── StoreError            2  the run store cannot be written or read (disk full, no permission)
 
@@ -54,6 +55,10 @@ class MeterError(EcobenchError):
     """No usable meter, or no permission to use it."""
 
     exit_code = ExitCode.METER
+
+
+class ControlError(MeterError):
+    """A setting of the machine cannot be made, proved or put back."""
 
 
 class WorkloadError(EcobenchError):

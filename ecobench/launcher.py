@@ -6,11 +6,13 @@ import select
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import psutil
 
-from ecobench.errors import WorkloadError
+from ecobench.errors import ControlError, WorkloadError
 from ecobench.processes import become_subreaper, end_descendants
 from ecobench.seams import LaunchExit, LaunchRequest
 
@@ -43,6 +45,17 @@ class SupervisedLauncher:
     @property
     def pid(self) -> int:
         return self._supervisor.pid
+
+    def guard(self, journals: Sequence[Path], *, run: str) -> None:
+        """Have the supervisor put back what `journals` say, should the harness end without doing so.
+
+        Raises:
+            ControlError: it cannot.
+        """
+        self._order({"do": "guard", "journals": [str(path) for path in journals], "run": run})
+        answer = self._await("guarding")
+        if answer["error"] is not None:
+            raise ControlError(f"the supervisor cannot put settings back: {answer['error']}", hint="nothing was set")
 
     def launch(self, request: LaunchRequest) -> int:
         """Start the program; returns its start in monotonic ns.

@@ -204,6 +204,37 @@ def check_trace(trace: Trace, breaks: Sequence[CounterBreak], measured: Window |
     return flags
 
 
+def check_controls(end: TrialEnd) -> list[QualityFlag]:
+    """Limits that somebody else changed during the trial, and settings that could not be put back."""
+    flags = []
+    for control in end.controls:
+        who = f"GPU {control.setting.index}"
+        if control.changes:
+            first = control.changes[0]
+            asked_w = control.setting.limit_w
+            after_s = seconds(first.time_ns - end.times.launch_ns)
+            flags.append(
+                QualityFlag(
+                    code="limit_changed",
+                    severity=Severity.INVALID,
+                    evidence=f"{who}: the limit of {asked_w:g} W became {first.requested_w:g} W requested, "
+                    f"{first.enforced_w:g} W in force, seen {after_s:.1f} s after the launch"
+                    + (f", and changed {len(control.changes)} times in all" if len(control.changes) > 1 else ""),
+                    remedy="something else on this machine sets limits: find and stop it, then run again",
+                )
+            )
+        if control.problem is not None:
+            flags.append(
+                QualityFlag(
+                    code="not_restored",
+                    severity=Severity.WARNING,
+                    evidence=f"{who} was not put back as it was found: {control.problem}",
+                    remedy="`ecobench restore` tries again",
+                )
+            )
+    return flags
+
+
 def check_target(target: TargetResult | None, *, was_asked_to_stop: bool) -> list[QualityFlag]:
     """Whether the run trained as far as it was meant to."""
     if target is None or target.is_met or was_asked_to_stop:

@@ -122,6 +122,64 @@ class TrialTimes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSetting:
+    """What a run sets on one GPU.
+
+    Attributes:
+        limit_w: the power limit; None: left as it is.
+        sm_clock_mhz: what the SM clock is locked to; None: not locked.
+        text: how the watts came about: `85 % of default 700 W = 595 W, range 200 to 700 W`.
+    """
+
+    uuid: str
+    index: int
+    name: str
+    limit_w: float | None
+    sm_clock_mhz: int | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitState:
+    """Power limit of one GPU: as requested, and as enforced by all limiters. `persistence` None: it does not tell."""
+
+    requested_w: float
+    enforced_w: float
+    persistence: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitChange:
+    """Somebody else changed the limit during a trial; `time_ns` is when it was seen, on the monotonic clock."""
+
+    time_ns: int
+    requested_w: float
+    enforced_w: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlRecord:
+    """What was set on one GPU for one trial, what became of it, and that it was put back.
+
+    Attributes:
+        before: as found, and to be put back.
+        during: as read back before the launch.
+        at_end: as read after the workload's end; None where the board did not answer.
+        after: as read after it was put back.
+        changes: what others did meanwhile, in order.
+        problem: why it could not be put back; None where it was.
+    """
+
+    setting: GpuSetting
+    before: LimitState
+    during: LimitState | None
+    at_end: LimitState | None
+    after: LimitState | None
+    changes: tuple[LimitChange, ...]
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialEnd:
     """How one execution ended, as the harness saw it from outside. Together with events and samples it gives the rest.
 
@@ -131,6 +189,7 @@ class TrialEnd:
         n_orphans_ended: processes that the workload left behind and that were ended after it.
         interrupted_by: the signal that ended the run, by name.
         last_words: last line of the workload's stderr, where it did not end well.
+        controls: what was set on the machine and put back.
     """
 
     times: TrialTimes
@@ -141,6 +200,7 @@ class TrialEnd:
     was_asked_to_stop: bool
     interrupted_by: str | None
     last_words: str | None
+    controls: tuple[ControlRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +252,7 @@ class RunSpec:
     meter: str
     n_trials: int
     stop_rule: StopRule | None
+    settings: tuple[GpuSetting, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,6 +93,7 @@ def evaluate_trial(
     target = _target_result(spec.target, first) if spec.target is not None else None
     is_killed = end.exit_code != 0 or end.interrupted_by is not None
     flags = quality.check_speech(spec, transcripts, end)
+    flags += quality.check_controls(end)
     flags += quality.check_windows(spec, windows, is_killed=is_killed)
     flags += quality.check_work(n_tokens, phase=spec.measured_phase)
     if measured is not None:

@@ -12,7 +12,7 @@ from ecobench.errors import EcobenchError
 from ecobench.machine import read_machine, read_provenance
 from ecobench.measurement import MeterAbsence, MeterInfo
 from ecobench.reading import read_trial
-from ecobench.records import SCHEMA, RunRecord, RunSpec, RunSummary, StopRule, TrialRecord, TrialStatus
+from ecobench.records import SCHEMA, GpuSetting, RunRecord, RunSpec, RunSummary, StopRule, TrialRecord, TrialStatus
 from ecobench.store import RunFolder, Store, write_seal
 from ecobench.summary import summarise
 from ecobench.trial import Interruption, Observer, Seams, run_trial
@@ -29,7 +29,15 @@ class RunOutcome(NamedTuple):
     error: EcobenchError | None
 
 
-def make_spec(workload: Workload, choice: Choice, *, meter: str, n_trials: int, stop_rule: StopRule | None) -> RunSpec:
+def make_spec(
+    workload: Workload,
+    choice: Choice,
+    *,
+    meter: str,
+    n_trials: int,
+    stop_rule: StopRule | None,
+    settings: Sequence[GpuSetting] = (),
+) -> RunSpec:
     """The run that was asked for, resolved. What the user's environment sets already wins over the preset's."""
     manifest = workload.manifest
     wanted = {**DEFAULT_ENVIRONMENT, **choice.preset.environment}
@@ -49,6 +57,7 @@ def make_spec(workload: Workload, choice: Choice, *, meter: str, n_trials: int, 
         meter=meter,
         n_trials=n_trials,
         stop_rule=stop_rule,
+        settings=tuple(settings),
     )
 
 

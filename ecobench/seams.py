@@ -1,4 +1,4 @@
-"""The seams to the world: clock, meter, launcher.
+"""The seams to the world: clock, meter, control, launcher.
 
 Everything above them is the same for a real machine, a fake tree and a simulation.
 """
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from ecobench.measurement import MeterInfo
+from ecobench.records import ControlRecord
 
 
 class Sample(NamedTuple):
@@ -51,6 +52,31 @@ class Meter(Protocol):
     def close(self) -> None: ...
 
 
+class Control(Protocol):
+    """What a run sets on the machine, trial by trial, and puts back."""
+
+    @property
+    def run(self) -> str:
+        """Whose settings these are; a guard puts back no other's."""
+        ...
+
+    def prepare(self) -> Sequence[Path]:
+        """Write down what is set now, safely; the journals that say it."""
+        ...
+
+    def apply(self) -> None:
+        """Set what was asked for; raises `ControlError` where it is not in force."""
+        ...
+
+    def check(self) -> None:
+        """Note whether somebody else has changed it. Never raises."""
+        ...
+
+    def restore(self) -> tuple[ControlRecord, ...]:
+        """Put back what `prepare` found, and verify it. Never raises; may be called again."""
+        ...
+
+
 class LaunchRequest(NamedTuple):
     """A program to start: `argv` in `directory` with exactly `environment`; its output goes to the two files."""
 
@@ -82,6 +108,10 @@ class Launcher(Protocol):
     @property
     def pid(self) -> int:
         """Root of the process tree that the workload will be in, known before it starts."""
+        ...
+
+    def guard(self, journals: Sequence[Path], *, run: str) -> None:
+        """Have what `journals` say put back should the harness end without doing so."""
         ...
 
     def launch(self, request: LaunchRequest) -> int:

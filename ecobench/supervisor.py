@@ -2,7 +2,7 @@
 
 It exists so that nothing outlives the harness. It is a child sub-reaper, so the whole tree of the workload stays below
 it; and it reads its orders from a pipe, so that it learns of the harness's end however that comes about. When the pipe
-closes, it ends and reaps every descendant and then itself, within 2 s.
+closes, it puts back what the run had set on the machine, ends and reaps every descendant and then itself, within 2 s.
 
     harness ── orders, one JSON object a line ──> supervisor ──> workload ──> its own children
             <── reports, likewise ───────────────
@@ -12,9 +12,10 @@ closes, it ends and reaps every descendant and then itself, within 2 s.
     {"do": "launch", "argv": [...], "directory": ...,           {"is": "launched", "time_ns": ...}
      "environment": {...}, "stdout": ..., "stderr": ...}        {"is": "exited", "exit_code": ..., "time_ns": ...,
     {"do": "stop", "grace_s": ...}                               "n_orphans_ended": ..., "error": ...}
+    {"do": "guard", "journals": [...], "run": ...}              {"is": "guarding", "error": ...}
 
 Started by `ecobench.launcher` as `python -m ecobench.supervisor`. It imports nothing heavy: it must be there in
-milliseconds, and must not die of something that it does not need.
+milliseconds, and must not die of something that it does not need. The driver is loaded by the order to guard.
 """
 
 import contextlib
@@ -24,10 +25,17 @@ import selectors
 import signal
 import subprocess
 import time
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ecobench.processes import become_subreaper, die_with_parent, end_descendants, reap_children
 
+if TYPE_CHECKING:
+    from ecobench.controls.recovery import Guard
+
+# Before the workload's end and after it: the harness's lock on a GPU is free some milliseconds after its pipe closed.
+RESTORE_AT_ONCE_S = 0.2
+RESTORE_AT_LAST_S = 0.5
 # The harness is gone: torchrun passes SIGTERM on within this time, and the whole end stays under 2 s.
 GRACE_AFTER_HARNESS_S = 0.5
 
@@ -41,6 +49,7 @@ class Supervisor:
         self._pending = b""
         self._leader: int | None = None
         self._kill_at: float | None = None
+        self._guard: Guard | None = None
 
     def serve(self) -> None:
         """Carry out orders until the pipe closes or a signal asks this process to end."""
@@ -67,7 +76,11 @@ class Supervisor:
                 if self._kill_at is not None and time.monotonic() >= self._kill_at:
                     end_descendants(os.getpid(), grace_s=0)
                     self._reap()
+        if self._guard is not None:
+            self._guard.restore(within_s=RESTORE_AT_ONCE_S)
         end_descendants(os.getpid(), grace_s=GRACE_AFTER_HARNESS_S, reap="all")
+        if self._guard is not None:
+            self._guard.restore(within_s=RESTORE_AT_LAST_S)
 
     def _wait_s(self) -> float | None:
         return None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
@@ -81,6 +94,8 @@ class Supervisor:
             order = json.loads(line)
             if order["do"] == "launch":
                 self._launch(order)
+            elif order["do"] == "guard":
+                self._begin_to_guard(order)
             elif order["do"] == "stop" and self._leader is not None:
                 kill_at = time.monotonic() + order["grace_s"]
                 self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
@@ -88,6 +103,18 @@ class Supervisor:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(self._leader, signal.SIGTERM)
         return True
+
+    def _begin_to_guard(self, order: dict[str, Any]) -> None:
+        from ecobench.controls.recovery import Guard  # noqa: PLC0415  # a driver, for those who need one
+        from ecobench.errors import ControlError  # noqa: PLC0415
+
+        error = None
+        if self._guard is None:
+            try:
+                self._guard = Guard([Path(path) for path in order["journals"]], run=order["run"])
+            except ControlError as failure:
+                error = failure.message
+        self._report({"is": "guarding", "error": error})
 
     def _launch(self, order: dict[str, Any]) -> None:
         started_ns = time.monotonic_ns()

@@ -1,8 +1,9 @@
 """One trial: the order of things in time, and no arithmetic.
 
-    launcher up → meters open → sampler up, first sample of every meter seen
+    launcher up → meters open → controls: snapshot, journal, guard, set, read back
+    → sampler up, first sample of every meter seen
     → lead-in → launch → … watch: events, stop rule, interrupts … → exit → lead-out
-    → sampler down → events and samples read back → result → trial.json
+    → sampler down → controls: checked, put back, verified → events and samples read back → result → trial.json
 
 A crash at any line leaves a readable folder: events and samples are on the disk as they come, and what is missing is
 only the record that can be derived from them.
@@ -17,13 +18,13 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from ecobench.clock import read_boot_id
-from ecobench.errors import EcobenchError, StoreError, WorkloadError
+from ecobench.errors import ControlError, EcobenchError, StoreError, WorkloadError
 from ecobench.events import STOP_FILE, VARIABLE
 from ecobench.live import EventTail, Progress, is_reached
 from ecobench.records import SCHEMA, RunSpec, TrialEnd, TrialRecord, TrialStatus, TrialTimes
 from ecobench.result import conclude_trial
 from ecobench.sampler import Sampler
-from ecobench.seams import Clock, Launcher, LaunchExit, LaunchRequest, Meter
+from ecobench.seams import Clock, Control, Launcher, LaunchExit, LaunchRequest, Meter
 from ecobench.store.folders import TrialFolder, last_words
 from ecobench.store.samples import SampleWriter, compact, read_traces
 from ecobench.units import NS_PER_S, seconds
@@ -33,6 +34,7 @@ LEAD_NS = NS_PER_S // 2
 WATCH_EVERY_NS = NS_PER_S // 20
 # A workload that was asked to stop by the stop file ends its step, validates and says goodbye; after this, SIGTERM.
 STOP_FILE_GRACE_NS = 120 * NS_PER_S
+CHECK_CONTROLS_EVERY_NS = NS_PER_S
 INTERRUPT_GRACE_S = 2.0
 STOP_GRACE_S = 10.0
 
@@ -53,6 +55,7 @@ class Seams(NamedTuple):
     clock: Clock
     make_launcher: Callable[[], Launcher]
     open_meters: Callable[[int], Sequence[Meter]]
+    control: Control | None = None
 
 
 Observer = Callable[[Progress], None]
@@ -85,6 +88,10 @@ def run_trial(
     meters: Sequence[Meter] = ()
     try:
         meters = seams.open_meters(launcher.pid)
+        if seams.control is not None:
+            # The guard stands before anything is set: from here on, whoever is killed, it comes back.
+            launcher.guard(seams.control.prepare(), run=seams.control.run)
+            seams.control.apply()
         lead_ns = LEAD_NS if meters else 0
         with SampleWriter(folder.samples, [meter.info for meter in meters]) as writer:
             sampler = Sampler(meters, clock=clock, sink=writer.append)
@@ -101,6 +108,7 @@ def run_trial(
                     clock=clock,
                     observer=observer,
                     interruption=interruption,
+                    control=seams.control,
                     timeout_s=timeout_s,
                 ).follow()
                 clock.sleep_until(clock.now_ns() + lead_ns)
@@ -108,7 +116,9 @@ def run_trial(
                 sampler.stop()
             sampler.raise_failure()
             sampler_down_ns = clock.now_ns()
-    except WorkloadError as error:
+        if seams.control is not None:
+            seams.control.check()
+    except (ControlError, WorkloadError) as error:
         folder.write(
             TrialRecord(
                 schema=SCHEMA,
@@ -122,6 +132,8 @@ def run_trial(
         )
         raise
     finally:
+        # Before the launcher: what cannot be put back here is tried again by the supervisor at its end.
+        controls = seams.control.restore() if seams.control is not None else ()
         launcher.close()
         for meter in meters:
             meter.close()
@@ -141,6 +153,7 @@ def run_trial(
         was_asked_to_stop=watched.was_asked_to_stop,
         interrupted_by=interruption.name if watched.was_interrupted else None,
         last_words=None if watched.exit.exit_code == 0 else last_words(folder.stderr),
+        controls=controls,
     )
     record = conclude_trial(
         spec,
@@ -165,7 +178,9 @@ class _Watch:
     clock: Clock
     observer: Observer
     interruption: Interruption
+    control: Control | None
     timeout_s: float | None
+    checked_ns: int = 0
     n_interrupts_seen: int = 0
     stop_file_ns: int | None = None
     failure: EcobenchError | None = None
@@ -185,6 +200,7 @@ class _Watch:
                 progress.take(event)
             progress.energy_j = self.sampler.energy_so_far_j()
             self.observer(progress)
+            self._heed_controls(now_ns)
             self._heed_interrupts()
             self._heed_failures(now_ns - started_ns)
             self._heed_stop_rule(progress, now_ns=now_ns)
@@ -196,6 +212,11 @@ class _Watch:
             was_asked_to_stop=self.stop_file_ns is not None,
             was_interrupted=self.n_interrupts_seen > 0,
         )
+
+    def _heed_controls(self, now_ns: int) -> None:
+        if self.control is not None and now_ns - self.checked_ns >= CHECK_CONTROLS_EVERY_NS:
+            self.checked_ns = now_ns
+            self.control.check()
 
     def _heed_interrupts(self) -> None:
         if self.interruption.count > self.n_interrupts_seen:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import ecobench
-from ecobench.cli import data, doctor, list_runs, report, run, show, verify
+from ecobench.cli import data, doctor, list_runs, report, restore, run, show, verify
 from ecobench.cli.console import print_error
 from ecobench.errors import EcobenchError, ExitCode
 
@@ -30,6 +30,7 @@ app.command("show")(show.show)
 app.command("report")(report.report)
 app.command("verify")(verify.verify)
 app.command("doctor")(doctor.doctor)
+app.command("restore")(restore.restore)
 app.add_typer(data.app, name="data")
 
 

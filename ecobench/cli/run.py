@@ -3,6 +3,8 @@
 import os
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
     from ecobench.catalog import Workload
     from ecobench.config import Choice
+    from ecobench.controls.nvml import NvmlControl
     from ecobench.interrupts import Interrupts
     from ecobench.meters import Discovery
     from ecobench.records import RunRecord, RunSpec
@@ -37,6 +40,17 @@ def run(
     meter: Annotated[
         str, typer.Option("--meter", metavar="M", help="auto, rapl, estimate, or none for speed alone.")
     ] = "auto",
+    power_limit: Annotated[
+        str | None,
+        typer.Option(
+            "--power-limit",
+            metavar="LIMIT",
+            help="85%, 595W, default, min, max, or by GPU: 0:300W,1:280W.",
+        ),
+    ] = None,
+    sm_clock: Annotated[
+        str | None, typer.Option("--sm-clock", metavar="MHZ", help="Lock the GPUs' SM clock for the run.")
+    ] = None,
     no_report: Annotated[bool, typer.Option("--no-report", help="Do not draw the report.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
@@ -51,13 +65,20 @@ def run(
     stop_rule = parse_stop_rule(until) if until is not None else None
     found = find_workload(workload)
     choice = choose(found.manifest, preset=preset, hardware="cpu", settings=settings or ())
-    spec = make_spec(found, choice, meter=meter, n_trials=trials, stop_rule=stop_rule)
     meters = _look_for_meters(meter)
     if stop_rule is not None and stop_rule.reason == "energy" and not meters.meters:
         raise RequestError("`--until energy=` needs a meter", hint="leave out --meter none")
-    _show_plan(found, spec, meters, is_preset_given=preset is not None)
-    _prepare_data(found, choice)
-    with Interrupts() as interrupts:
+    with _controlled(power_limit, sm_clock) as control, Interrupts() as interrupts:
+        spec = make_spec(
+            found,
+            choice,
+            meter=meter,
+            n_trials=trials,
+            stop_rule=stop_rule,
+            settings=control.settings if control is not None else (),
+        )
+        _show_plan(found, spec, meters, is_preset_given=preset is not None)
+        _prepare_data(found, choice)
         folder, record = begin_run(
             Store.from_environment(),
             spec,
@@ -67,12 +88,27 @@ def run(
             absences=meters.absences,
         )
         say(f"run       {folder.path}")
-        outcome = _run_trials(folder, record, interrupts)
+        outcome = _run_trials(folder, record, interrupts, control)
     report_path = None if no_report else folder.report
     _print_result(folder, record, outcome, as_json=as_json, report_path=report_path)
     if report_path is not None:
         _draw_report(folder)
     _end(folder, outcome, interrupts)
+
+
+@contextmanager
+def _controlled(power_limit: str | None, sm_clock: str | None) -> "Iterator[NvmlControl | None]":
+    """What the run will set, locked meanwhile; what others have left set is put back first, and said."""
+    from ecobench.cli.wiring import open_control
+
+    control, left = open_control(power_limit, sm_clock)
+    for one in left:
+        say(one.line if one.is_done else f"{one.line}; {one.hint}")
+    try:
+        yield control
+    finally:
+        if control is not None:
+            control.close()
 
 
 def _look_for_meters(choice: str) -> "Discovery":
@@ -94,6 +130,8 @@ def _show_plan(workload: "Workload", spec: "RunSpec", meters: "Discovery", *, is
         say(f"target    {spec.target.metric} <= {spec.target.at_most:g} {spec.target.unit}")
     if spec.stop_rule is not None:
         say(f"until     {spec.stop_rule.text}")
+    for setting in spec.settings:
+        say(f"setting   GPU {setting.index} ({setting.name}): {setting.text}")
     say(f"command   {shlex.join(spec.command)}")
     for one in meters.meters:
         info = one.info
@@ -118,17 +156,22 @@ def _prepare_data(workload: "Workload", choice: "Choice") -> None:
             say(f"data      {source.name}: {n_train} in {info.path}")
 
 
-def _run_trials(folder: "RunFolder", record: "RunRecord", interrupts: "Interrupts") -> "RunOutcome":
+def _run_trials(
+    folder: "RunFolder", record: "RunRecord", interrupts: "Interrupts", control: "NvmlControl | None"
+) -> "RunOutcome":
     from ecobench.cli import wiring
     from ecobench.cli.live import LiveLine
     from ecobench.runner import run_trials
     from ecobench.trial import Observer, Seams
 
+    if control is not None:
+        control.name_run(record.id)
     find = wiring.meter_finder(record.spec.meter)
     seams = Seams(
         clock=wiring.make_clock(),
         make_launcher=wiring.make_launcher,
         open_meters=lambda root_pid: find(root_pid).meters,
+        control=control,
     )
     is_estimate = any(info.evidence == "EST" for info in record.meters)
     lines: list[LiveLine] = []

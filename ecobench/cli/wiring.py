@@ -1,11 +1,19 @@
 """Chooses the implementations behind the seams. Nothing else does."""
 
+import contextlib
+import os
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ecobench.clock import LiveClock
+from ecobench.errors import StoreError
 from ecobench.launcher import SupervisedLauncher
 from ecobench.meters import Discovery, discover
 from ecobench.seams import Clock, Launcher
+
+if TYPE_CHECKING:
+    from ecobench.controls.nvml import NvmlControl
+    from ecobench.controls.recovery import PutBack
 
 
 def make_clock() -> Clock:
@@ -21,3 +29,27 @@ def make_launcher() -> Launcher:
 def meter_finder(choice: str) -> Callable[[int], Discovery]:
     """Opens the meters of `choice` for a trial, given the root of the workload's process tree."""
     return lambda root_pid: discover(choice, root_pid=root_pid)
+
+
+def open_control(power_limit: str | None, sm_clock: str | None) -> "tuple[NvmlControl | None, tuple[PutBack, ...]]":
+    """What the run will set, tried and locked, and what runs before it had left to put back."""
+    if power_limit is None and sm_clock is None:
+        # No folder for journals: nothing was ever set from here, and this run sets nothing.
+        with contextlib.suppress(StoreError):
+            return None, put_left_back()
+        return None, ()
+    from ecobench.controls.nvml import NvmlControl
+
+    return NvmlControl.open(power_limit, sm_clock, environment=os.environ)
+
+
+def put_left_back() -> "tuple[PutBack, ...]":
+    """Put back what runs that were killed have left set. Without any, no driver is loaded."""
+    from ecobench.controls.journal import find_journals, runtime_folder
+
+    folder = runtime_folder(os.environ)
+    if not find_journals(folder):
+        return ()
+    from ecobench.controls.recovery import put_all_back
+
+    return put_all_back(folder)
