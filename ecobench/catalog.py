@@ -14,6 +14,7 @@ import ecobench
 from ecobench.config import DataSource, Manifest, expand_command, parse_manifest
 from ecobench.errors import ManifestError, RequestError, WorkloadError
 from ecobench.parameters import suggest
+from ecobench.processes import die_with_parent
 
 MANIFEST = "workload.toml"
 
@@ -146,6 +147,7 @@ def _run(workload: Workload, command: str, *, capture: bool) -> "subprocess.Comp
             cwd=workload.path,
             stdout=subprocess.PIPE if capture else sys.stderr.fileno(),
             stderr=subprocess.PIPE if capture else None,
+            preexec_fn=die_with_parent,  # this process has one thread by now
             text=True,
             errors="replace",
             check=False,

@@ -159,6 +159,10 @@ def choose(
         if not equals or not name:
             raise RequestError(f"`--set {setting}`", hint="write it as --set NAME=VALUE")
         if name == "ranks":
+            if "{ranks}" not in manifest.command:
+                raise RequestError(
+                    f"`--set {setting}`: {manifest.name} does not start ranks", hint="its command has no {ranks}"
+                )
             ranks_parameter = Parameter(name="ranks", type="int", default=chosen.ranks, minimum=1, help="processes")
             ranks = int(ranks_parameter.parse(text.strip()))
             continue

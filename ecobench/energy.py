@@ -64,6 +64,10 @@ INTEGRAL = "integral"
 # A power reading above this times what the domain can draw is no reading. Source: DESIGN, section 6.
 PLAUSIBLE_SHARE = 1.1
 
+# A segment shorter than this many readings, or ticks, of a counter has no energy by it. Source: a square power wave of
+# 100 and 20 W read at 10 Hz came out at 65 % and 255 % in segments of one reading, within 0.1 % from three on.
+SHORTEST_PERIODS = 3
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PowerCurve:
@@ -199,9 +203,51 @@ def _by_counter(trace: Trace, curve: CounterCurve | None, window: Window) -> Dom
         return _nothing(trace, found, COUNTER, f"{share:.1%} of the window lies in a broken stretch ({kinds})")
     if found.edges_missing_share > MOST_UNCOVERED_SHARE:
         return _nothing(trace, found, COUNTER, _uncovered(trace, found.edges_missing_share, found))
+    if (reason := _still(trace, window) or _too_short(trace, curve, window)) is not None:
+        return _nothing(trace, found, COUNTER, reason)
     energy_j = counter_energy_j(curve, window)
     lost_at_most_j = sum(broken.bound_j for broken in breaks if broken.bound_j is not None)
     return _domain_energy(trace.info, found, COUNTER, energy_j, lost_at_most_j=lost_at_most_j)
+
+
+def _still(trace: Trace, window: Window) -> str | None:
+    """Why a metered counter's standstill takes the number away; None where it moved throughout.
+
+    Hardware that is on draws power, so its counter moves; an estimate from CPU time may rightly stand still.
+    """
+    if trace.info.evidence is Evidence.EST:
+        return None
+    starts = np.flatnonzero(np.concatenate(([True], np.diff(trace.raw) != 0)))
+    stops = np.append(starts[1:], len(trace.raw)) - 1
+    still_ns, longest_ns = 0, 0
+    for start_ns, stop_ns in zip(trace.time_ns[starts], trace.time_ns[stops], strict=True):
+        if stop_ns - start_ns > trace.gap_ns:
+            for segment in window.segments:
+                still_ns += max(0, min(int(stop_ns), segment.stop_ns) - max(int(start_ns), segment.start_ns))
+            longest_ns = max(longest_ns, int(stop_ns - start_ns))
+    if still_ns <= MOST_UNCOVERED_SHARE * window.duration_ns:
+        return None
+    share = still_ns / window.duration_ns
+    return f"the counter stood still for {share:.1%} of the window (longest {longest_ns / NS_PER_S:.2f} s)"
+
+
+def _too_short(trace: Trace, curve: CounterCurve, window: Window) -> str | None:
+    """Why segments are too short for this counter; None where they are long enough, or make up little of the window.
+
+    With fewer than two or three knots inside there is no power inside to extrapolate with, and what lies outside of the
+    segment would be taken for what is in it.
+    """
+    least_ns = SHORTEST_PERIODS * max(trace.info.period_ns, curve.tick_ns)
+    # From knot to knot nothing is extrapolated, however short it is.
+    short = [
+        segment
+        for segment in window.segments
+        if segment.duration_ns < least_ns
+        and not (segment.start_ns in curve.time_ns and segment.stop_ns in curve.time_ns)
+    ]
+    if sum(segment.duration_ns for segment in short) <= MOST_UNCOVERED_SHARE * window.duration_ns:
+        return None
+    return f"{len(short)} segment(s) are shorter than {least_ns / NS_PER_S:g} s, three readings of this counter"
 
 
 def _by_integral(trace: Trace, power: _Power, window: Window) -> DomainEnergy:

@@ -22,7 +22,8 @@ class Interrupts:
 
     def __enter__(self) -> Self:
         for number in SIGNALS:
-            self._before[number] = signal.signal(number, self._note)
+            if signal.getsignal(number) is not signal.SIG_IGN:  # `nohup`, or a shell's `trap '' INT`: it stays ignored
+                self._before[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(

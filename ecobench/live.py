@@ -1,5 +1,6 @@
 """What a running workload has said so far: its event files tailed while they grow."""
 
+from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from ecobench.units import seconds
 
 # The live speed is that of the last this many seconds.
 SPEED_OVER_NS = 5_000_000_000
+# A workload that floods the file must not keep the harness from heeding an interrupt.
+LARGEST_LOOK_BYTES = 1 << 20
 
 
 @dataclass(kw_only=True)
@@ -28,7 +31,7 @@ class Progress:
     n_steps: int = 0
     metrics: dict[str, MetricValue] = field(default_factory=dict)
     energy_j: float | None = None
-    _recent: list[Step] = field(default_factory=list)
+    _recent: deque[Step] = field(default_factory=deque)
 
     def take(self, event: Event) -> None:
         """Move on by one event of rank 0."""
@@ -44,7 +47,7 @@ class Progress:
             self.n_steps += 1
             self._recent.append(event)
             while event.time_ns - self._recent[0].time_ns > SPEED_OVER_NS:
-                del self._recent[0]
+                self._recent.popleft()
         elif isinstance(event, MetricValue):
             self.metrics[event.name] = event
 
@@ -72,7 +75,7 @@ class EventTail:
         try:
             with open(path, "rb") as file:
                 file.seek(self._offset)
-                data = file.read()
+                data = file.read(LARGEST_LOOK_BYTES)
         except FileNotFoundError:
             return []
         self._offset += len(data)

@@ -44,6 +44,25 @@ def check_speech(spec: RunSpec, transcripts: Sequence[Transcript], end: TrialEnd
                 )
             )
         flags += _check_parameters(who, one.hello.parameters, spec.parameters)
+        if one.hello.world_size != spec.ranks:
+            flags.append(
+                QualityFlag(
+                    code="other_ranks",
+                    severity=Severity.INVALID,
+                    evidence=f"{who}the workload runs {one.hello.world_size} rank(s), asked {spec.ranks}",
+                    remedy="let the command in workload.toml start {ranks} ranks",
+                )
+            )
+        n_outside = sum(not _within(event.time_ns, end) for event in one.events)
+        if n_outside:
+            flags.append(
+                QualityFlag(
+                    code="foreign_times",
+                    severity=Severity.INVALID,
+                    evidence=f"{who}{n_outside} event(s) are stamped before the launch or after the exit",
+                    remedy="stamp with time.monotonic_ns() when it happens: emit events through ecobench.events",
+                )
+            )
     ranks = {one.rank for one in transcripts}
     if transcripts and 0 not in ranks:
         flags.append(
@@ -279,6 +298,10 @@ def _check_parameters(
             remedy="let the workload's command line and workload.toml declare the same parameters",
         )
     ]
+
+
+def _within(time_ns: int, end: TrialEnd) -> bool:
+    return end.times.launch_ns <= time_ns <= end.times.exit_ns
 
 
 def _same(said: object, asked: ParameterValue) -> bool:

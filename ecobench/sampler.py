@@ -126,8 +126,8 @@ class Sampler:
             if sample.raw is None or info.kind is not ReadingKind.ENERGY_COUNTER:
                 continue
             delta = sample.raw - self._last_raw.get(index, sample.raw)
-            if delta < 0 and info.wraps_at_count is not None:
-                delta += info.wraps_at_count
+            if delta < 0 and info.wraps_at_count is not None and delta + info.wraps_at_count < info.wraps_at_count / 2:
+                delta += info.wraps_at_count  # a wrap; a longer way round is a reset, and counts as nothing here
             self._energy_j[index] = self._energy_j.get(index, 0.0) + max(delta, 0) * info.si_per_count
             self._last_raw[index] = sample.raw
         return [(index, sample) for sample in samples]

@@ -9,7 +9,6 @@ code.
 """
 
 import json
-import sys
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -18,6 +17,9 @@ from ecobench.records import MetricValue, TrialStatus
 
 # A workload that writes nothing but broken lines must not fill the harness's memory with descriptions of them.
 MOST_PROBLEMS = 100
+
+# Sums and axes of larger values leave the range of float64.
+LARGEST_METRIC = 1e300
 
 _INT64_END = 2**63
 _GOODBYES = (TrialStatus.DONE, TrialStatus.STOPPED, TrialStatus.FAILED)
@@ -311,7 +313,7 @@ def _count(fields: dict[str, Any], key: str) -> int:
 def _finite(fields: dict[str, Any], key: str) -> float:
     value = _field(fields, key)
     # Also false for an integer beyond the range of float64, and for the infinity that JSON's 1e999 becomes.
-    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= sys.float_info.max:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= LARGEST_METRIC:
         raise _BrokenError(f"`{key}` is no finite number: {str(value)[:40]}")
     return float(value)
 

@@ -37,6 +37,7 @@ STOP_FILE_GRACE_NS = 120 * NS_PER_S
 CHECK_CONTROLS_EVERY_NS = NS_PER_S
 INTERRUPT_GRACE_S = 2.0
 STOP_GRACE_S = 10.0
+RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
 class Interruption(Protocol):
@@ -252,11 +253,16 @@ class _Watch:
             self.launcher.stop(grace_s=STOP_GRACE_S)
 
 
+def _without_ranks(environment: Mapping[str, str]) -> dict[str, str]:
+    """Without what a launcher around the harness set: the workload's ranks are its own launcher's."""
+    return {name: value for name, value in environment.items() if name not in RANK_VARIABLES}
+
+
 def _request(spec: RunSpec, folder: TrialFolder, *, environment: Mapping[str, str]) -> LaunchRequest:
     return LaunchRequest(
         argv=spec.command,
         directory=Path(spec.workload_path),
-        environment={**environment, **spec.environment, VARIABLE: str(folder.events)},
+        environment={**_without_ranks(environment), **spec.environment, VARIABLE: str(folder.events)},
         stdout_path=folder.stdout,
         stderr_path=folder.stderr,
     )

@@ -59,3 +59,7 @@ def main() -> None:
     except BrokenPipeError:  # `ecobench list | head`
         sys.stderr.close()
         sys.exit(int(ExitCode.DONE))
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print_error(f"{where}{error.strerror or error}", None)
+        sys.exit(int(ExitCode.REQUEST))

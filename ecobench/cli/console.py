@@ -1,13 +1,22 @@
 """How commands speak: data on stdout, the rest on stderr, legible without colour."""
 
+import contextlib
 import json
 import sys
 from typing import Any
 
 
 def say(line: str = "") -> None:
-    """One line for the person watching."""
-    print(line, file=sys.stderr, flush=True)
+    """One line for the person watching: control characters shown, not obeyed."""
+    write_stderr("".join(c if c.isprintable() else repr(c)[1:-1] for c in line) + "\n")
+
+
+def write_stderr(text: str) -> None:
+    """Write to stderr where that still takes anything: who no longer listens must not end a run."""
+    with contextlib.suppress(OSError, ValueError):
+        if sys.stderr is not None:
+            sys.stderr.write(text)
+            sys.stderr.flush()
 
 
 def print_error(message: str, hint: str | None) -> None:

@@ -19,8 +19,8 @@ def list_runs(as_json: Annotated[bool, typer.Option("--json", help="Print one JS
     for folder in store.runs():
         try:
             found = read_run(folder)
-        except EcobenchError as error:
-            rows.append({"id": folder.id, "status": "unreadable", "headline": error.message})
+        except (EcobenchError, OSError, ValueError, OverflowError) as error:  # one bad run hides no other
+            rows.append({"id": folder.id, "status": "unreadable", "headline": str(error)})
             continue
         rows.append(
             {

@@ -3,6 +3,7 @@
 import sys
 import time
 
+from ecobench.cli.console import say, write_stderr
 from ecobench.live import Progress
 from ecobench.records import RunSpec
 from ecobench.units import format_duration, format_number, format_si
@@ -18,7 +19,7 @@ class LiveLine:
         self._spec = spec
         self._index = index
         self._is_estimate = is_estimate
-        self._is_terminal = sys.stderr.isatty()
+        self._is_terminal = sys.stderr is not None and sys.stderr.isatty()
         self._started_s = time.monotonic()
         self._next_s = self._started_s
         self._is_drawn = False
@@ -30,17 +31,15 @@ class LiveLine:
         self._next_s = now_s + (TERMINAL_EVERY_S if self._is_terminal else LOG_EVERY_S)
         line = self._line(progress, elapsed_s=now_s - self._started_s)
         if self._is_terminal:
-            sys.stderr.write(f"\r\x1b[2K{line[:119]}")
-            sys.stderr.flush()
+            write_stderr(f"\r\x1b[2K{line[:119]}")
             self._is_drawn = True
         else:
-            print(line, file=sys.stderr, flush=True)
+            say(line)
 
     def close(self) -> None:
         """Leave the terminal at the start of a fresh line."""
         if self._is_drawn:
-            sys.stderr.write("\r\x1b[2K")
-            sys.stderr.flush()
+            write_stderr("\r\x1b[2K")
             self._is_drawn = False
 
     def _line(self, progress: Progress, *, elapsed_s: float) -> str:

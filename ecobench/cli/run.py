@@ -198,7 +198,8 @@ def _print_result(
         print_json({"path": str(folder.path), "run": record, "summary": outcome.summary, "trials": outcome.trials})
     else:
         print(result_block(record, outcome.summary, report_path=report_path))
-    sys.stdout.flush()
+    if sys.stdout is not None:
+        sys.stdout.flush()
 
 
 def _draw_report(folder: "RunFolder") -> None:

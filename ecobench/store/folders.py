@@ -128,7 +128,7 @@ class RunFolder:
                 # The store itself may lie in here: copied into itself, it would have no end.
                 is_ours = (path / "run.json").exists() or path.samefile(self.path.parent)
                 return not (path.is_symlink() or is_ours or (path / "pyvenv.cfg").exists())
-            return path.is_file() and path.stat().st_size <= _LARGEST_SOURCE_BYTES
+            return path.is_file() and not path.is_symlink() and path.stat().st_size <= _LARGEST_SOURCE_BYTES
 
         def left_out(folder: str, names: list[str]) -> set[str]:
             return {name for name in names if not is_source(Path(folder, name))}
@@ -169,7 +169,13 @@ class Store:
                 raise store_error(error, path) from None
 
     def runs(self) -> Iterator[RunFolder]:
-        """Every run, oldest first."""
+        """Every run, oldest first.
+
+        Raises:
+            StoreError: the store's path is no folder.
+        """
+        if self.root.exists() and not self.root.is_dir():
+            raise store_error(NotADirectoryError(20, "it is no folder"), self.root)
         if self.root.is_dir():
             for path in sorted(self.root.iterdir()):
                 if (path / "run.json").exists():

@@ -40,7 +40,8 @@ def codes(flags: list[QualityFlag]) -> dict[str, str]:
 
 def speech_flags(*transcripts: Transcript, **end: Any) -> dict[str, str]:
     """Flags on what was said."""
-    return codes(check_speech(run_spec(), transcripts, trial_end(**end)))
+    n_ranks = next((one.hello.world_size for one in transcripts if one.hello is not None), 1)
+    return codes(check_speech(run_spec(ranks=n_ranks), transcripts, trial_end(**end)))
 
 
 def window_flags(*transcripts: Transcript, is_killed: bool = False) -> dict[str, str]:
@@ -116,7 +117,7 @@ def test_the_difference_is_told_with_its_rank() -> None:
         transcript(hello(world_size=2)),
         transcript(hello(rank=1, world_size=2, parameters={"steps": 9, "step_time": 0.5, "mode": "plain"}), rank=1),
     ]
-    (flag,) = check_speech(run_spec(), ranks, END)
+    (flag,) = check_speech(run_spec(ranks=2), ranks, END)
 
     assert flag.evidence == "rank 1: the workload ran with other parameters: steps is 9, asked 2"
 
@@ -257,3 +258,17 @@ def test_every_flag_that_costs_trust_says_what_to_do() -> None:
 
     assert len(flags) >= 6
     assert all(flag.remedy for flag in flags)
+
+
+def test_another_number_of_ranks_than_asked_is_invalid() -> None:
+    """`--set ranks=2` of a program that runs one."""
+    one = transcript(hello(), goodbye(8 * S))
+
+    assert codes(check_speech(run_spec(ranks=2), [one], trial_end())) == {"other_ranks": "invalid"}
+
+
+def test_events_outside_of_the_workloads_life_are_invalid() -> None:
+    """A stamp that was made up: the trial ran from 0 to 10 s."""
+    late = transcript(hello(), goodbye(11 * S))
+
+    assert speech_flags(late) == {"foreign_times": "invalid"}
