@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,10 @@ import pytest
 
 # Before anything loads OpenMP: busy-waiting threads slow each other many times over on a loaded machine.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+# A runner in the background of a script has Ctrl-C and hang-up ignored; what is tested here would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 PROGRAMS = {"chromium": ("chromium", "chromium-browser", "google-chrome"), "gcc": ("gcc", "cc")}

@@ -13,7 +13,8 @@ import pytest
 from typed_command import Command, wait_for
 
 # (workload arguments, has torchrun)
-TOY = ("toy", "--set", "step_time=0.005", "--set", "steps=2000")
+# An eval every 50 steps: segments of 0.5 s, long enough for 10 readings a second.
+TOY = ("toy", "--set", "step_time=0.01", "--set", "steps=2000")
 # As small as the smoke variant, and endless.
 SMALL = ("sequence_length=64", "warmup_steps=1", "validation_every=50", "validation_tokens=1024", "steps=100000")
 NANOGPT = ("nanogpt", *(word for setting in SMALL for word in ("--set", setting)))
