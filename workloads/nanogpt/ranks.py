@@ -12,6 +12,11 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+
+# Its functions have the process group of the moment it is first imported as a default argument. Optimizers import it
+# behind our back, and where that comes after the group was made, the group is never destroyed: its threads then meet an
+# interpreter that is being taken down, and now and then a rank that has finished dies of SIGABRT.
+import torch.distributed.nn
 from torch import Tensor, nn
 
 
