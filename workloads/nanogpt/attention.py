@@ -2,8 +2,8 @@
 
 A rule says which pairs attend: `rule(lane, head, query, key)` on index tensors, true where `query` may look at `key`.
 It is FlexAttention's own signature, so that CUDA takes the rule as it is and skips blocks in which no pair attends. On
-a CPU FlexAttention has no backward (torch 2.13), so there the same rule is evaluated once per pass into a dense mask
-for scaled_dot_product_attention. One rule, two ways to compute it, and no second definition that could differ.
+a CPU FlexAttention has no backward (torch 2.13), so there the same rule is evaluated once per pass into the dense mask
+of `dense_attention`. One rule, two ways to compute it, and no second definition that could differ.
 
 No CUDA device has run this file yet: what is tested is the rule and the dense way.
 
@@ -17,12 +17,13 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
+from dense_attention import DenseMask, attend_densely, split_mask
+
 MaskRule: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-Mask: TypeAlias = BlockMask | Tensor
+Mask: TypeAlias = BlockMask | DenseMask
 
 BLOCK_POSITIONS = 128
 
@@ -42,17 +43,13 @@ def causal_within_documents(documents_BT: Tensor) -> MaskRule:
 
 
 def build_mask(rule: MaskRule, *, n_lanes: int, length: int, device: torch.device) -> Mask:
-    """What `attend` takes, equal for all heads: block lists on CUDA, else a dense `(n_lanes, 1, length, length)`.
-
-    The dense mask is additive (0 or -inf): scaled_dot_product_attention would turn a boolean one into that in every
-    layer anew.
-    """
+    """What `attend` takes, equal for all heads: block lists on CUDA, else dense blocks of queries (causal rules)."""
     if device.type == "cuda":
         return create_block_mask(rule, n_lanes, None, length, length, device=device.type, BLOCK_SIZE=BLOCK_POSITIONS)
     lane = torch.arange(n_lanes, device=device).view(-1, 1, 1, 1)
     position = torch.arange(length, device=device)
     attends = rule(lane, torch.zeros_like(lane), position.view(1, 1, -1, 1), position.view(1, 1, 1, -1))
-    return torch.where(attends, 0.0, -torch.inf)
+    return split_mask(attends, n_queries=BLOCK_POSITIONS)
 
 
 def attend(q_BHTK: Tensor, k_BHTK: Tensor, v_BHTK: Tensor, mask: Mask, *, scale: float) -> Tensor:
@@ -61,4 +58,4 @@ def attend(q_BHTK: Tensor, k_BHTK: Tensor, v_BHTK: Tensor, mask: Mask, *, scale:
         y_BHTK = flex_attention(q_BHTK, k_BHTK, v_BHTK, block_mask=mask, scale=scale)
         assert isinstance(y_BHTK, Tensor)
         return y_BHTK
-    return F.scaled_dot_product_attention(q_BHTK, k_BHTK, v_BHTK, attn_mask=mask, scale=scale)
+    return attend_densely(q_BHTK, k_BHTK, v_BHTK, mask, scale=scale)
