@@ -135,8 +135,10 @@ class RunFolder:
 
         try:
             shutil.copytree(workload, self.source, ignore=left_out)
-        except (OSError, shutil.Error) as error:
-            raise store_error(error if error.strerror else OSError(str(error)), self.source) from None
+        except shutil.Error as error:  # one for each file that could not be copied: the first says why
+            raise store_error(OSError(0, error.args[0][0][2]), self.source) from None
+        except OSError as error:
+            raise store_error(error, self.source) from None
 
 
 class Store:
