@@ -148,7 +148,7 @@ def check_work(n_tokens: int | None, *, phase: str) -> list[QualityFlag]:
 def check_equal_work(trials: Sequence[TrialRecord], *, stop_rule: StopRule | None) -> list[QualityFlag]:
     """Whether the trials that are pooled did the same work; with a stop rule they may differ in how much of it."""
     results = [trial.result for trial in trials if trial.result is not None]
-    found = {"data": {result.data_hash for result in results}}
+    found: dict[str, set[object]] = {"data": {result.data_hash for result in results}}
     if stop_rule is None:
         found |= {"tokens": {one.n_tokens for one in results}, "steps": {one.n_steps for one in results}}
     differing = [f"{what} {', '.join(sorted(map(str, values)))}" for what, values in found.items() if len(values) > 1]

@@ -36,6 +36,7 @@ from ecobench.records import (
 )
 
 _WORST_FIRST = (
+    TrialStatus.RUNNING,
     TrialStatus.LOST,
     TrialStatus.FAILED,
     TrialStatus.INTERRUPTED,
