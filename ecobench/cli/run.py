@@ -194,12 +194,15 @@ def _print_result(
 ) -> None:
     from ecobench.report.tables import result_block
 
-    if as_json:
-        print_json({"path": str(folder.path), "run": record, "summary": outcome.summary, "trials": outcome.trials})
-    else:
-        print(result_block(record, outcome.summary, report_path=report_path))
-    if sys.stdout is not None:
-        sys.stdout.flush()
+    try:
+        if as_json:
+            print_json({"path": str(folder.path), "run": record, "summary": outcome.summary, "trials": outcome.trials})
+        else:
+            print(result_block(record, outcome.summary, report_path=report_path))
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:  # `ecobench run | head`: the run is stored, and goes on to its report
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _draw_report(folder: "RunFolder", interrupts: "Interrupts") -> None:
