@@ -22,6 +22,7 @@ from ecobench.figure import (
     missing_figure,
     tokens_per_kwh_figure,
 )
+from ecobench.gpu_summary import cap_state_of, gpu_summaries
 from ecobench.measurement import BoundaryEnergy, Evidence, QualityFlag, Severity
 from ecobench.quality import check_equal_work
 from ecobench.records import (
@@ -46,6 +47,8 @@ _WORST_FIRST = (
 _COMPLETE = (TrialStatus.DONE, TrialStatus.STOPPED)
 _NOT_COUNTED = {
     Evidence.EST: "idle power of the machine, memory, disks, network, power supply and cooling; other programs",
+    Evidence.G0: "processors, memory, disks, network, fans, power supply losses and cooling",
+    Evidence.G1: "processors, memory, disks, network, fans, power supply losses and cooling",
     Evidence.C1: "GPUs, disks, network, fans, power supply losses and cooling",
 }
 
@@ -77,6 +80,8 @@ def summarise(run: RunRecord, trials: Sequence[TrialRecord]) -> RunSummary:
             f"{absence.interface}: {absence.reason}" + (f": {absence.remedy}" if absence.remedy else "")
             for absence in run.absences
         ),
+        gpus=gpu_summaries(results),
+        cap_state=cap_state_of(results),
     )
 
 
@@ -168,8 +173,11 @@ def _flags_of(trial: TrialRecord) -> list[QualityFlag]:
 
 
 def _not_counted(results: Sequence[TrialResult]) -> tuple[str, ...]:
-    evidences = dict.fromkeys(one.evidence for result in results for one in result.boundaries)
-    return tuple(_NOT_COUNTED[evidence] for evidence in evidences if evidence in _NOT_COUNTED)
+    kinds = [kind for kind in _kinds(one for result in results for one in result.boundaries) if kind[1] in _NOT_COUNTED]
+    texts = dict.fromkeys((kind.boundary, _NOT_COUNTED[kind.evidence]) for kind in kinds)
+    if len({boundary for boundary, _ in texts}) < 2:
+        return tuple(text for _, text in texts)
+    return tuple(f"{boundary}: {text}" for boundary, text in texts)
 
 
 def _kinds(energies: Iterable[BoundaryEnergy]) -> list[FigureKind]:
