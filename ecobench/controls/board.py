@@ -6,9 +6,13 @@ from typing import Any, TypeVar
 
 import pynvml
 
-from ecobench.errors import ControlError
+from ecobench import nvml
+from ecobench.errors import ControlError, MeterError
 from ecobench.limits import LimitRange
+from ecobench.nvml import close_driver
 from ecobench.records import LimitState
+
+__all__ = ["REMEDIES", "Board", "close_driver", "find_board", "find_boards", "open_driver"]
 
 T = TypeVar("T")
 
@@ -26,20 +30,12 @@ def open_driver() -> None:
         ControlError: there is none, or it does not work.
     """
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
+        nvml.open_driver()
+    except MeterError as error:
         raise ControlError(
-            f"there is no NVIDIA driver to set anything with: {error}",
-            hint="leave out --power-limit and --sm-clock, or see `nvidia-smi`",
+            f"there is no NVIDIA driver to set anything with: {error.message}",
+            hint=f"leave out --power-limit and --sm-clock, or: {error.hint}",
         ) from error
-
-
-def close_driver() -> None:
-    """Let go of the driver."""
-    try:
-        pynvml.nvmlShutdown()
-    except pynvml.NVMLError:  # lost with its last board: there is nothing left to let go of
-        return
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +108,7 @@ class Board:
 
 def find_boards() -> tuple[Board, ...]:
     """Every board that answers, in the driver's order. One that is lost hides no other."""
-    boards = []
-    for index in range(pynvml.nvmlDeviceGetCount()):
-        try:
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            uuid, name = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)
-        except pynvml.NVMLError:
-            continue
-        boards.append(Board(index, uuid, name, handle))
-    return tuple(boards)
+    return tuple(Board(one.index, one.uuid, one.name, one.handle) for one in nvml.find_boards().found)
 
 
 def find_board(uuid: str) -> Board:
