@@ -19,6 +19,8 @@ from ecobench.measurement import (
     MeterAbsence,
     MeterInfo,
     QualityFlag,
+    SecondOpinion,
+    ZeusWindow,
 )
 
 SCHEMA = 1
@@ -112,6 +114,7 @@ class TrialResult:
     target: TargetResult | None
     data_hash: str | None
     flags: tuple[QualityFlag, ...]
+    second_opinions: tuple[SecondOpinion, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +196,7 @@ class TrialEnd:
         interrupted_by: the signal that ended the run, by name.
         last_words: last line of the workload's stderr, where it did not end well.
         controls: what was set on the machine and put back.
+        zeus: Zeus's window around the workload; None where it was not asked.
     """
 
     times: TrialTimes
@@ -204,6 +208,7 @@ class TrialEnd:
     interrupted_by: str | None
     last_words: str | None
     controls: tuple[ControlRecord, ...] = ()
+    zeus: ZeusWindow | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,6 +345,7 @@ class RunSummary:
         is_valid: no trial failed and no flag says `invalid`.
         not_counted: what the energy does not include, in words.
         to_improve: what would make the numbers better on this machine.
+        second_opinion: what Zeus said beside us, in words, trial by trial; empty where it was not asked.
     """
 
     schema: int
@@ -355,3 +361,4 @@ class RunSummary:
     flags: tuple[QualityFlag, ...]
     not_counted: tuple[str, ...]
     to_improve: tuple[str, ...]
+    second_opinion: tuple[str, ...] = ()

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from ecobench import quality
 from ecobench.energy import boundary_energies, counter_breaks, domain_energies
+from ecobench.opinion import second_opinions
 from ecobench.records import (
     SCHEMA,
     MetricValue,
@@ -112,6 +113,7 @@ def evaluate_trial(
         target=target,
         data_hash=first.hello.data_hash if first is not None and first.hello is not None else None,
         flags=tuple(flags),
+        second_opinions=second_opinions(end.zeus, traces),
     )
 
 
