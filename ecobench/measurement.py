@@ -67,6 +67,8 @@ class MeterInfo:
         instrument_share: interval of (truth - reading)/reading, k = 2.
         counted: what the domain includes, in words, for the lines under a result.
         basis: where `instrument_share` and any model come from.
+        calibrated_ratio: of a meter of power: what its integral is of the domain's energy counter, on this very board,
+            as calibrated; None: never calibrated.
     """
 
     domain: str
@@ -81,6 +83,7 @@ class MeterInfo:
     instrument_share: Interval
     counted: str
     basis: str
+    calibrated_ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +170,48 @@ class BoundaryEnergy:
     energy_j: float | None
     reason: str | None
     instrument: Interval | None
+
+
+class CheckVerdict(StrEnum):
+    """What polled power says of an energy counter."""
+
+    AGREES = "agrees"
+    DIFFERS = "differs"  # more than it should, and no more than a warning
+    CONTRADICTS = "contradicts"  # so much, on a calibrated board, that neither can be believed
+    UNDECIDED = "undecided"  # sensor and steps keep time, or it cannot be told whether they do
+    MISSING = "missing"  # one of the two has no energy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnergyCheck:
+    """An energy counter's answer with polled power beside it, over one window.
+
+    Attributes:
+        counter_j: by the counter, `polled_j` by polled power; over the window, its edges trimmed by `trimmed_s` each.
+        ratio: `polled_j` / `counter_j`.
+        calibrated_ratio: this board's own ratio, as calibrated; None: never calibrated.
+        is_aliased: whether sensor and steps keep time too well for polled power to decide; None: cannot be told.
+        beat_s: the longest beat of step and sensor; None where there is none, or it cannot be told.
+        n_beats: beats in the window.
+        cut_beat_share: what a beat that the window cuts may put on `ratio`; None where the beat is not known.
+        reason: the verdict in words.
+    """
+
+    domain: str
+    kind: ReadingKind
+    counter_j: float | None
+    polled_j: float | None
+    trimmed_s: float
+    ratio: float | None
+    calibrated_ratio: float | None
+    step_s: float | None
+    sensor_s: float | None
+    beat_s: float | None
+    n_beats: float | None
+    cut_beat_share: float | None
+    is_aliased: bool | None
+    verdict: CheckVerdict
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

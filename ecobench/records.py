@@ -14,6 +14,7 @@ from ecobench.measurement import (
     Boundary,
     BoundaryEnergy,
     DomainEnergy,
+    EnergyCheck,
     Evidence,
     Interval,
     MeterAbsence,
@@ -52,13 +53,18 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseResult:
-    """Time and energy of one phase of one trial; the innermost phase owns each instant."""
+    """Time and energy of one phase of one trial; the innermost phase owns each instant.
+
+    Attributes:
+        domains: one answer for each domain; `checks` are what its other meters say of it.
+    """
 
     phase: str
     duration_s: float
     n_segments: int
     domains: tuple[DomainEnergy, ...]
     boundaries: tuple[BoundaryEnergy, ...]
+    checks: tuple[EnergyCheck, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -123,9 +123,9 @@ class ZeusProcess:
         try:
             line = self._next_line(kind, within_s=within_s)
             report = json.loads(line)
-            if report["is"] != kind:
-                raise _NoAnswerError(str(report.get("reason", report["is"])))
-            return dict(report)
+            if report["is"] == kind:
+                return dict(report)
+            self._give_up(str(report.get("reason", report["is"])))
         except _NoAnswerError as error:
             self._give_up(str(error))
         except (ValueError, KeyError, TypeError):

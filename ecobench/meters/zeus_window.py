@@ -1,7 +1,7 @@
 """Zeus in a process of its own: one measurement window at a time, opened and closed by orders on a pipe.
 
 Zeus takes seconds and 1,600 modules to import, and has faults that must not become ours. Started by
-`ecobench.meters.zeus` as `python -m ecobench.meters.zeus_window PARENT_PID GPU...`, each GPU a UUID or an NVML index. It
+`ecobench.meters.zeus` as `python -m ecobench.meters.zeus_window PARENT_PID GPU...`, each a UUID or an NVML index. It
 speaks JSON, one object a line:
 
     order (stdin)        report (stdout)
