@@ -7,11 +7,12 @@ of range: a typo never becomes a default.
 import math
 import shlex
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar, get_args
 
 from ecobench.errors import ManifestError, RequestError
+from ecobench.hardware import Architecture, Gpu, Needs, describe_gpus, ranks_for
 from ecobench.parameters import Parameter, ParameterType, suggest
 from ecobench.records import ParameterValue, Target
 from ecobench.units import parse_duration_s
@@ -23,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
-    """A named set of values for one kind of hardware."""
+    """A named set of values for one kind of hardware; 0 ranks are one a GPU."""
 
     name: str
     hardware: Hardware
@@ -31,6 +32,7 @@ class Preset:
     parameters: Mapping[str, ParameterValue]
     environment: Mapping[str, str]
     target: Target | None
+    needs: Needs = Needs()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,8 +134,9 @@ def choose(
     preset: str | None,
     hardware: Hardware,
     settings: Iterable[str] = (),
+    gpus: Sequence[Gpu] = (),
 ) -> Choice:
-    """The preset asked for (else the first for this hardware), with `settings` (`NAME=VALUE`) over it.
+    """The preset asked for (else the first that this hardware meets the needs of), with `settings` over it.
 
     `ranks` is not a parameter of the workload but may be set the same way.
 
@@ -143,16 +146,21 @@ def choose(
     if preset is not None:
         chosen = _lookup(preset, manifest.presets, what="preset", where=manifest.name, error=RequestError)
     else:
-        fitting = [one for one in manifest.presets.values() if one.hardware == hardware]
+        fitting = [
+            one
+            for one in manifest.presets.values()
+            if one.hardware == hardware and (not gpus or one.needs.are_met_by(gpus))
+        ]
         if not fitting:
             names = ", ".join(manifest.presets)
+            machine = describe_gpus(gpus) if gpus else f"{hardware} only"
             raise RequestError(
-                f"{manifest.name} has no preset for a machine with {hardware} only", hint=f"--preset {names}"
+                f"{manifest.name} has no preset for a machine with {machine}", hint=f"name one: --preset {names}"
             )
         chosen = fitting[0]
     values: dict[str, ParameterValue] = {name: one.default for name, one in manifest.parameters.items()}
     values.update(chosen.parameters)
-    ranks = chosen.ranks
+    ranks = chosen.ranks or ranks_for(gpus)
     for setting in settings:
         name, equals, text = setting.partition("=")
         name = name.strip().replace("-", "_")
@@ -163,7 +171,7 @@ def choose(
                 raise RequestError(
                     f"`--set {setting}`: {manifest.name} does not start ranks", hint="its command has no {ranks}"
                 )
-            ranks_parameter = Parameter(name="ranks", type="int", default=chosen.ranks, minimum=1, help="processes")
+            ranks_parameter = Parameter(name="ranks", type="int", default=ranks, minimum=1, help="processes")
             ranks = int(ranks_parameter.parse(text.strip()))
             continue
         known = _lookup(name, manifest.parameters, what="parameter", where=manifest.name, error=RequestError)
@@ -287,9 +295,9 @@ def _parse_preset(name: str, reader: _Reader, parameters: Mapping[str, Parameter
         )
         sub.close()
     environment = reader.table("environment")
-    ranks = reader.take_or("ranks", int, 1) or 0
-    if ranks < 1:
-        raise ManifestError(f"{reader.where}: ranks = {ranks}", hint="at least 1")
+    ranks = reader.take_or("ranks", int, 1)
+    if ranks is None or ranks < 0 or (ranks == 0 and hardware == "cpu"):
+        raise ManifestError(f"{reader.where}: ranks = {ranks}", hint="at least 1, or with GPUs 0: one a GPU")
     preset = Preset(
         name=name,
         hardware=hardware,  # type: ignore[arg-type]  # checked against the literal's own values above
@@ -297,9 +305,25 @@ def _parse_preset(name: str, reader: _Reader, parameters: Mapping[str, Parameter
         parameters=_parse_values(reader, parameters),
         environment={key: environment.take(key, str) for key in environment.rest()},
         target=target,
+        needs=_parse_needs(reader.table("needs")),
     )
     reader.close()
     return preset
+
+
+def _parse_needs(reader: _Reader) -> Needs:
+    architecture = reader.take_or("architecture", str, None)
+    if architecture is not None and architecture not in get_args(Architecture):
+        hint = suggest(architecture, get_args(Architecture))
+        raise ManifestError(f"{reader.where}: architecture `{architecture}`", hint=hint)
+    needs = Needs(
+        gpus=reader.take_or("gpus", int, 1) or 0,
+        architecture=architecture,  # type: ignore[arg-type]  # checked against the literal's own values above
+        memory_gib=reader.take_or("memory_gib", float, 0.0) or 0.0,
+        is_by_name_only=reader.take_or("by_name_only", bool, False) or False,  # noqa: FBT003  # a default, as above
+    )
+    reader.close()
+    return needs
 
 
 def _parse_data(name: str, reader: _Reader, presets: Mapping[str, Preset]) -> DataSource:
