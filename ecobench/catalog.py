@@ -52,7 +52,7 @@ def find_workload(name_or_path: str) -> Workload:
         RequestError: there is none.
         ManifestError: its manifest is wrong.
     """
-    as_path = Path(name_or_path).expanduser()
+    as_path = Path(os.path.expanduser(name_or_path))  # as a shell does: `~nobody` stays as it is
     if as_path.name == MANIFEST and as_path.is_file():
         as_path = as_path.parent
     if os.sep in name_or_path or name_or_path in (".", ".."):

@@ -6,6 +6,7 @@ of range: a typo never becomes a default.
 
 import math
 import shlex
+import string
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -89,7 +90,7 @@ def parse_manifest(text: str, *, where: str) -> Manifest:
     """
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also numbers of thousands of digits, and tables without end
         raise ManifestError(f"{where}: {error}", hint="workload.toml is TOML; see docs/reference/workload.md") from None
     reader = _Reader(table, where=where)
     parameters = {name: _parse_parameter(name, sub) for name, sub in reader.tables("parameters").items()}
@@ -188,14 +189,28 @@ def expand_command(
         ManifestError: the template is empty, badly quoted, or names a field that is not {python} or {ranks}.
     """
     try:
-        words = [word.format(python=python, ranks=ranks) for word in shlex.split(template)]
-    except (KeyError, IndexError, ValueError, AttributeError, TypeError) as error:
+        words = [_fill(word, {"python": python, "ranks": str(ranks)}) for word in shlex.split(template)]
+    except ValueError as error:
         raise ManifestError(
             f"command `{template}`: {error}", hint="it may hold {python} and {ranks}; quote words as in a shell"
         ) from None
     if not words:
         raise ManifestError("the command is empty", hint='for example command = "{python} train.py"')
     return (*words, *(f"--{name}={value}" for name, value in (parameters or {}).items()))
+
+
+def _fill(word: str, fields: Mapping[str, str]) -> str:
+    filled = []
+    for text, field_name, form, conversion in string.Formatter().parse(word):
+        filled.append(text)
+        if field_name is None:
+            continue
+        if field_name not in fields:
+            raise ValueError(f"there is no field `{field_name}`")
+        if form or conversion:
+            raise ValueError(f"`{field_name}` takes no format")
+        filled.append(fields[field_name])
+    return "".join(filled)
 
 
 class _Reader:

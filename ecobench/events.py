@@ -69,9 +69,11 @@ def phase(name: str, *, sync: Callable[[], object] | None = None) -> Iterator[No
     try:
         yield
     finally:
-        if sync is not None:
-            sync()
-        emit("phase_stop", phase=name)
+        try:
+            if sync is not None:
+                sync()
+        finally:  # a device that fails to drain has left the phase all the same
+            emit("phase_stop", phase=name)
 
 
 def should_stop() -> bool:

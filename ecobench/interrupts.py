@@ -1,4 +1,4 @@
-"""Signals that ask a run to end: counted, never raised in the middle of something."""
+"""Signals that ask a run to end: counted, and raised only where someone says that nothing can be lost by it."""
 
 import signal
 from types import FrameType, TracebackType
@@ -13,11 +13,13 @@ class Interrupts:
     Attributes:
         signum: the last one that came; None while none has.
         count: how many came. A second one means now.
+        raises: whether one that comes also ends what is being done, as `KeyboardInterrupt`.
     """
 
     def __init__(self) -> None:
         self.signum: int | None = None
         self.count = 0
+        self.raises = False
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> Self:
@@ -41,3 +43,5 @@ class Interrupts:
     def _note(self, signum: int, _: FrameType | None) -> None:
         self.signum = signum
         self.count += 1
+        if self.raises:
+            raise KeyboardInterrupt

@@ -55,6 +55,18 @@ def resolve_limits(typed: str, boards: Sequence[LimitRange]) -> dict[str, Resolv
     return {board.uuid: _resolve(one, board) for board, one in _pair(typed, boards)}
 
 
+def check_limit_text(typed: str) -> None:
+    """Refuse what is no limit on any board, before there is one to ask.
+
+    Raises:
+        RequestError: it cannot be understood.
+    """
+    for part in _split(typed):
+        text = part.rpartition(":")[2].strip()
+        if text.lower() not in WORDS:
+            _parse_amount(text)
+
+
 def parse_clock(typed: str, boards: Sequence[LimitRange]) -> int:
     """The SM clock that `typed` names, in MHz.
 
@@ -74,10 +86,15 @@ def parse_clock(typed: str, boards: Sequence[LimitRange]) -> int:
     return clock_mhz
 
 
-def _pair(typed: str, boards: Sequence[LimitRange]) -> list[tuple[LimitRange, str]]:
+def _split(typed: str) -> list[str]:
     parts = [part.strip() for part in typed.split(",")]
     if not all(parts):
         raise RequestError(f"--power-limit {typed}: an empty part", hint=WAYS)
+    return parts
+
+
+def _pair(typed: str, boards: Sequence[LimitRange]) -> list[tuple[LimitRange, str]]:
+    parts = _split(typed)
     if any(":" in part for part in parts):
         return _pair_by_index(typed, parts, {board.index: board for board in boards})
     if len(parts) == 1:
@@ -112,15 +129,7 @@ def _resolve(typed: str, board: LimitRange) -> ResolvedLimit:
     if word in WORDS:
         watts = {"default": board.default_w, "min": board.min_w, "max": board.max_w}[word]
         return ResolvedLimit(watts=watts, text=f"{word} = {watts:g} W, {limits}")
-    match = _NUMBER.fullmatch(word)
-    if match is None:
-        raise RequestError(f"--power-limit {typed}: not a limit", hint=WAYS)
-    number, unit = float(match[1]), match[2]
-    if unit is None:
-        raise RequestError(
-            f"--power-limit {typed}: {typed} what?",
-            hint=f"write {typed}W for watts or {typed}% for a share of the default limit",
-        )
+    number, unit = _parse_amount(typed)
     if unit == "%":
         watts = _to_milliwatts(number / 100 * board.default_w)
         text = f"{number:g} % of default {board.default_w:g} W = {watts:g} W, {limits}"
@@ -135,6 +144,19 @@ def _resolve(typed: str, board: LimitRange) -> ResolvedLimit:
             f"{math.floor(100 * board.max_w / board.default_w)}% of the default {board.default_w:g} W)",
         )
     return ResolvedLimit(watts=watts, text=text)
+
+
+def _parse_amount(typed: str) -> tuple[float, str]:
+    """A number and its unit: `w`, `kw` or `%`."""
+    match = _NUMBER.fullmatch(typed.lower())
+    if match is None:
+        raise RequestError(f"--power-limit {typed}: not a limit", hint=WAYS)
+    if match[2] is None:
+        raise RequestError(
+            f"--power-limit {typed}: {typed} what?",
+            hint=f"write {typed}W for watts or {typed}% for a share of the default limit",
+        )
+    return float(match[1]), match[2]
 
 
 def _to_milliwatts(watts: float) -> float:

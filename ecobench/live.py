@@ -73,6 +73,8 @@ class EventTail:
         """New events of rank 0."""
         path = self._folder / "rank-00000.jsonl"
         try:
+            if not path.is_file():  # a pipe would never end
+                return []
             with open(path, "rb") as file:
                 file.seek(self._offset)
                 data = file.read(LARGEST_LOOK_BYTES)

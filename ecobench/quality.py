@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from ecobench.counter import CounterBreak
 from ecobench.measurement import BoundaryEnergy, DomainEnergy, Evidence, QualityFlag, Severity, Window
-from ecobench.records import ParameterValue, RunSpec, TargetResult, TrialEnd
+from ecobench.records import ParameterValue, RunSpec, StopRule, TargetResult, TrialEnd, TrialRecord
 from ecobench.trace import Trace
 from ecobench.transcript import Transcript
 from ecobench.units import format_duration, format_number, format_si, seconds
@@ -141,6 +141,25 @@ def check_work(n_tokens: int | None, *, phase: str) -> list[QualityFlag]:
             severity=Severity.INVALID,
             evidence=f"no tokens were reported in phase `{phase}`",
             remedy="emit a `step` event with the cumulative tokens after each optimizer step",
+        )
+    ]
+
+
+def check_equal_work(trials: Sequence[TrialRecord], *, stop_rule: StopRule | None) -> list[QualityFlag]:
+    """Whether the trials that are pooled did the same work; with a stop rule they may differ in how much of it."""
+    results = [trial.result for trial in trials if trial.result is not None]
+    found: dict[str, set[object]] = {"data": {result.data_hash for result in results}}
+    if stop_rule is None:
+        found |= {"tokens": {one.n_tokens for one in results}, "steps": {one.n_steps for one in results}}
+    differing = [f"{what} {', '.join(sorted(map(str, values)))}" for what, values in found.items() if len(values) > 1]
+    if not differing:
+        return []
+    return [
+        QualityFlag(
+            code="unequal_work",
+            severity=Severity.INVALID,
+            evidence=f"trials did different work: {'; '.join(differing)}",
+            remedy="pool only trials of equal work: fix seeds and data, and read the trials one by one",
         )
     ]
 

@@ -27,12 +27,13 @@ from ecobench.summary import summarise
 from ecobench.trace import Trace
 from ecobench.transcript import Transcript
 
+RUNNING_MESSAGE = "the trial is running; this is what is on the disk so far"
 LOST_MESSAGE = "the harness was ended before it could conclude the trial; this is what was on the disk"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRun:
-    """A run as read back; `trials` in order, each concluded or `lost`."""
+    """A run as read back; `trials` in order, each concluded, `lost` or `running`."""
 
     run: RunRecord
     trials: tuple[TrialRecord, ...]
@@ -55,7 +56,8 @@ def read_run(folder: RunFolder) -> StoredRun:
         RecordError: its records cannot be read.
     """
     run = folder.read()
-    trials = tuple(read_trial(run.spec, trial) for trial in folder.trials())
+    is_running = folder.is_running()
+    trials = tuple(read_trial(run.spec, trial, is_running=is_running) for trial in folder.trials())
     try:
         summary = folder.read_summary()
     except RecordError:  # derived: it can be made again, and `verify` names the damage
@@ -63,13 +65,19 @@ def read_run(folder: RunFolder) -> StoredRun:
     return StoredRun(run=run, trials=trials, summary=summary or summarise(run, trials))
 
 
-def read_trial(spec: RunSpec, folder: TrialFolder) -> TrialRecord:
-    """A trial as it was concluded, else what follows from its events and samples.
+def read_trial(spec: RunSpec, folder: TrialFolder, *, is_running: bool = False) -> TrialRecord:
+    """A trial as it was concluded, else what follows from its events and samples: it is `lost`, unless its harness
+    `is_running`.
 
     Raises:
         RecordError: its record cannot be read.
     """
-    return folder.read() or _conclude_lost(spec, folder)
+    stored = folder.read()
+    if stored is not None:
+        return stored
+    if is_running:
+        return _conclude(spec, folder, TrialStatus.RUNNING, Severity.INFO, RUNNING_MESSAGE, remedy=None)
+    return _conclude(spec, folder, TrialStatus.LOST, Severity.INVALID, LOST_MESSAGE, remedy="run it again")
 
 
 def verify_run(folder: RunFolder) -> Verdict:
@@ -82,13 +90,15 @@ def verify_run(folder: RunFolder) -> Verdict:
     except RecordError as error:
         return Verdict(checked=(), notes=(), problems=(error.message, *_hash_problems(folder)))
     recomputed = []
+    is_running = folder.is_running()
     for trial in folder.trials():
         name = f"trial {trial.index}"
         try:
             stored = trial.read()
             if stored is None:
-                notes.append(f"{name} was never concluded: {LOST_MESSAGE}")
-                recomputed.append(read_trial(run.spec, trial))
+                found = read_trial(run.spec, trial, is_running=is_running)
+                notes.append(f"{name} was never concluded: {found.message}")
+                recomputed.append(found)
                 continue
             again = _recompute(run.spec, trial, stored)
         except (EcobenchError, ValueError) as error:
@@ -102,7 +112,8 @@ def verify_run(folder: RunFolder) -> Verdict:
     try:
         summary = folder.read_summary()
         if summary is None:
-            notes.append("there is no summary: the run did not come to its end")
+            why = "is still running" if is_running else "did not come to its end"
+            notes.append(f"there is no summary: the run {why}")
         else:
             differences = list(_differences(as_plain(summary), as_plain(summarise(run, recomputed))))
             problems += [f"summary: {line}" for line in differences[:10]]
@@ -137,8 +148,10 @@ def _recompute(spec: RunSpec, folder: TrialFolder, stored: TrialRecord) -> Trial
     )
 
 
-def _conclude_lost(spec: RunSpec, folder: TrialFolder) -> TrialRecord:
-    """What is known of a trial whose harness was killed: it is cut where samples and events both still reach."""
+def _conclude(
+    spec: RunSpec, folder: TrialFolder, status: TrialStatus, severity: Severity, message: str, *, remedy: str | None
+) -> TrialRecord:
+    """What is known of a trial that was not concluded: it is cut where samples and events both reach."""
     transcripts = folder.read_transcripts()
     try:
         traces = read_traces(folder.samples)
@@ -149,9 +162,9 @@ def _conclude_lost(spec: RunSpec, folder: TrialFolder) -> TrialRecord:
         return TrialRecord(
             schema=SCHEMA,
             index=folder.index,
-            status=TrialStatus.LOST,
+            status=status,
             started_utc="unknown",
-            message=LOST_MESSAGE,
+            message=message,
             end=None,
             result=None,
         )
@@ -168,13 +181,13 @@ def _conclude_lost(spec: RunSpec, folder: TrialFolder) -> TrialRecord:
     )
     cut = [_cut(one, times.exit_ns) for one in transcripts]
     result = evaluate_trial(spec, cut, traces, end)
-    flag = QualityFlag(code="lost", severity=Severity.INVALID, evidence=LOST_MESSAGE, remedy="run it again")
+    flag = QualityFlag(code=status.value, severity=severity, evidence=message, remedy=remedy)
     return TrialRecord(
         schema=SCHEMA,
         index=folder.index,
-        status=TrialStatus.LOST,
+        status=status,
         started_utc="unknown",
-        message=LOST_MESSAGE,
+        message=message,
         end=end,
         result=dataclasses.replace(result, flags=(flag, *result.flags)),
     )

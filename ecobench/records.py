@@ -27,13 +27,16 @@ ParameterValue: TypeAlias = int | float | str
 
 
 class TrialStatus(StrEnum):
-    """How a trial ended. `lost` is said of a trial whose harness ended before it could write the record."""
+    """How a trial ended. `lost` is said of a trial whose harness ended before it could write the record, `running` of
+    one whose harness is still at it; neither is ever stored.
+    """
 
     DONE = "done"
     STOPPED = "stopped"
     FAILED = "failed"
     INTERRUPTED = "interrupted"
     LOST = "lost"
+    RUNNING = "running"
 
 
 class StopReason(StrEnum):

@@ -76,6 +76,7 @@ def begin_run(
         StoreError: it cannot be written.
     """
     folder = store.create(spec.workload)
+    folder.hold()
     record = RunRecord(
         schema=SCHEMA,
         id=folder.id,
@@ -124,4 +125,6 @@ def run_trials(
         write_seal(folder)
     except EcobenchError as failure:
         error = error or failure
+    finally:
+        folder.release()
     return RunOutcome(summary=summary, trials=tuple(trials), error=error)

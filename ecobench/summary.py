@@ -23,6 +23,7 @@ from ecobench.figure import (
     tokens_per_kwh_figure,
 )
 from ecobench.measurement import BoundaryEnergy, Evidence, QualityFlag, Severity
+from ecobench.quality import check_equal_work
 from ecobench.records import (
     SCHEMA,
     Figure,
@@ -35,6 +36,7 @@ from ecobench.records import (
 )
 
 _WORST_FIRST = (
+    TrialStatus.RUNNING,
     TrialStatus.LOST,
     TrialStatus.FAILED,
     TrialStatus.INTERRUPTED,
@@ -53,7 +55,7 @@ def summarise(run: RunRecord, trials: Sequence[TrialRecord]) -> RunSummary:
     complete = [trial for trial in trials if trial.result is not None and trial.status in _COMPLETE]
     pooled = complete or [trial for trial in trials if trial.result is not None]
     results = [trial.result for trial in pooled if trial.result is not None]
-    flags = tuple(_flags(trials))
+    flags = (*_flags(trials), *check_equal_work(complete, stop_rule=run.spec.stop_rule))
     status = next((one for one in _WORST_FIRST if any(trial.status is one for trial in trials)), TrialStatus.LOST)
     targets = [result.target for result in results if result.target is not None]
     return RunSummary(

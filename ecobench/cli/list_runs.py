@@ -11,7 +11,7 @@ def list_runs(as_json: Annotated[bool, typer.Option("--json", help="Print one JS
     """List the runs in the store, oldest first."""
     from ecobench.errors import EcobenchError
     from ecobench.reading import read_run
-    from ecobench.report.tables import headline
+    from ecobench.report.tables import headline, status_text
     from ecobench.store import Store
 
     store = Store.from_environment()
@@ -25,7 +25,7 @@ def list_runs(as_json: Annotated[bool, typer.Option("--json", help="Print one JS
         rows.append(
             {
                 "id": folder.id,
-                "status": found.summary.status.value if found.summary.is_valid else f"{found.summary.status} (invalid)",
+                "status": status_text(found.summary),
                 "headline": headline(found.summary),
             }
         )

@@ -95,10 +95,10 @@ def run(
         )
         say(f"run       {folder.path}")
         outcome = _run_trials(folder, record, interrupts, control)
-    report_path = None if no_report else folder.report
-    _print_result(folder, record, outcome, as_json=as_json, report_path=report_path)
-    if report_path is not None:
-        _draw_report(folder)
+        report_path = None if no_report else folder.report
+        _print_result(folder, record, outcome, as_json=as_json, report_path=report_path)
+        if report_path is not None:
+            _draw_report(folder, interrupts)
     _end(folder, outcome, interrupts)
 
 
@@ -199,27 +199,36 @@ def _print_result(
 ) -> None:
     from ecobench.report.tables import result_block
 
-    if as_json:
-        print_json({"path": str(folder.path), "run": record, "summary": outcome.summary, "trials": outcome.trials})
-    else:
-        print(result_block(record, outcome.summary, report_path=report_path))
-    if sys.stdout is not None:
-        sys.stdout.flush()
+    try:
+        if as_json:
+            print_json({"path": str(folder.path), "run": record, "summary": outcome.summary, "trials": outcome.trials})
+        else:
+            print(result_block(record, outcome.summary, report_path=report_path))
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:  # `ecobench run | head`: the run is stored, and goes on to its report
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _draw_report(folder: "RunFolder") -> None:
+def _draw_report(folder: "RunFolder", interrupts: "Interrupts") -> None:
+    """Draw the report; a signal ends that at once, since all that it needs is stored."""
     from ecobench.errors import EcobenchError
     from ecobench.report import write_report
 
+    count_before = interrupts.count
     try:
+        interrupts.raises = True
         paths = write_report(folder, formats=("html", "png"))
     except EcobenchError as error:
         print_error(f"the report was not drawn: {error.message}", f"`ecobench report {folder.id}` draws it again")
     except KeyboardInterrupt:
-        say(f"the report was not drawn; `ecobench report {folder.id}` draws it")
-        raise typer.Exit(int(ExitCode.INTERRUPTED)) from None
+        pass
     else:
         say(f"report    {paths[0]}")
+    finally:
+        interrupts.raises = False
+    if interrupts.count > count_before:  # also where a library took the exception for itself
+        say(f"the report may not be whole; `ecobench report {folder.id}` draws it")
 
 
 def _end(folder: "RunFolder", outcome: "RunOutcome", interrupts: "Interrupts") -> None:

@@ -25,7 +25,7 @@ from ecobench.controls.journal import (
 from ecobench.controls.recovery import PutBack, put_all_back, put_back, put_one_back
 from ecobench.controls.ways import choose_way, open_way
 from ecobench.errors import ControlError, EcobenchError
-from ecobench.limits import parse_clock, resolve_limits
+from ecobench.limits import check_limit_text, parse_clock, resolve_limits
 from ecobench.records import ControlRecord, GpuSetting, LimitChange, LimitState
 
 # A limit is in force some moments after it was set.
@@ -71,6 +71,8 @@ class NvmlControl:
             RequestError: what was typed cannot be.
             ControlError: no driver, no permission, or another ecobench has a GPU.
         """
+        if power_limit is not None:
+            check_limit_text(power_limit)
         folder = runtime_folder(environment)
         open_driver()
         control = cls(folder=folder, way=choose_way(environment))

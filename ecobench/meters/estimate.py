@@ -7,10 +7,15 @@ The counter is the CPU time of all processes under a root (the launcher's, which
 counted once, wherever it stands: a living process has its own, and its parent takes it over when it reaps it; what the
 root has reaped counts too, since orphans end up there. Parents are read before their children: a child that is reaped
 in between is missed for one reading, and never counted twice. The counter does not go back for that.
+
+A program that ignores SIGCHLD has the kernel throw its children's time away: from then on there is no reading, rather
+than one that may be 20 times too low.
 """
 
+import signal
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import psutil
 
@@ -31,10 +36,6 @@ LEAST_W, MOST_W = 2.0, 15.0
 # with thousands, new ones are found later (and their time with them, since their start).
 LOOKING_SHARE = 0.05
 
-# Readings in a row that show less than before until the loss is taken as real: a program that ignores SIGCHLD throws
-# the time of its children away, and what others use from then on must not hide behind it.
-READINGS_UNTIL_LOST = 10
-
 
 class EstimateMeter:
     """CPU time of the processes under `root_pid` as an energy counter. `Meter`."""
@@ -48,9 +49,8 @@ class EstimateMeter:
         self._root = psutil.Process(root_pid)
         self._tree: list[psutil.Process] = []
         self._look_again_ns = 0
-        self._n_low = 0
-        self._lost_s = 0.0
         self._most_s = 0.0
+        self._thrown_away: str | None = None
         self._start_s = self._cpu_s()
         self._info = MeterInfo(
             domain="cpu/workload",
@@ -91,19 +91,14 @@ class EstimateMeter:
             raw = round(self._counted_s() * WATTS_PER_BUSY_CORE * 1e6)
         except psutil.Error as problem:
             error = f"process {self._root.pid} cannot be read: {type(problem).__name__}"
+        if self._thrown_away is not None:
+            raw, error = None, self._thrown_away
         call_ns = time.monotonic_ns() - before_ns
         return Sample(before_ns + call_ns // 2, raw, call_ns, error)
 
     def _counted_s(self) -> float:
         """CPU time since the start, never less than before."""
-        seen_s = self._cpu_s() - self._start_s + self._lost_s
-        if seen_s >= self._most_s:
-            self._most_s, self._n_low = seen_s, 0
-        else:
-            self._n_low += 1
-            if self._n_low == READINGS_UNTIL_LOST:
-                self._lost_s += self._most_s - seen_s
-                self._n_low = 0
+        self._most_s = max(self._most_s, self._cpu_s() - self._start_s)
         return self._most_s
 
     def _cpu_s(self) -> float:
@@ -124,5 +119,23 @@ class EstimateMeter:
             # What it costs is CPU time: waiting for a core on a busy machine is no reason to look less often.
             before_ns = time.thread_time_ns()
             self._tree = self._root.children(recursive=True)
+            self._thrown_away = self._thrown_away or _who_throws_away(self._tree)
             self._look_again_ns = now_ns + round((time.thread_time_ns() - before_ns) / LOOKING_SHARE)
         return self._tree
+
+
+def _who_throws_away(tree: Sequence[psutil.Process]) -> str | None:
+    """Why CPU time is lost among these processes: one has children and ignores SIGCHLD; None where none does."""
+    for process in tree:
+        try:
+            if _ignores_sigchld(process.pid) and process.children():
+                return f"the workload's process {process.pid} ignores SIGCHLD: the CPU time of its children is lost"
+        except (psutil.Error, OSError):
+            continue  # it has ended meanwhile
+    return None
+
+
+def _ignores_sigchld(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+    ignored = next((int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigIgn:")), 0)
+    return bool(ignored >> (signal.SIGCHLD - 1) & 1)

@@ -20,6 +20,7 @@ _ENDINGS = {
     TrialStatus.FAILED: "failed",
     TrialStatus.INTERRUPTED: "was interrupted",
     TrialStatus.LOST: "was lost with its harness",
+    TrialStatus.RUNNING: "is still running",
 }
 
 
@@ -52,7 +53,9 @@ def standfirst(content: ReportContent) -> str:
     per_token = scoped_figure(content, "energy_per_token_j")
     if per_token is not None and per_token.value is not None and per_token.n < 2:
         parts.append("One trial says nothing about repeatability.")
-    if not summary.is_valid:
+    if summary.status is TrialStatus.RUNNING:
+        parts.append("It is still running.")
+    elif not summary.is_valid:
         parts.append("This result is not valid.")
     return " ".join(parts)
 

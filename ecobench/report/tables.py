@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ecobench.measurement import Evidence, QualityFlag, Severity
-from ecobench.records import Figure, PhaseSummary, RunRecord, RunSummary
+from ecobench.records import Figure, PhaseSummary, RunRecord, RunSummary, TrialStatus
 from ecobench.report.quantities import (
     EVIDENCE_IN_WORDS,
     count_text,
@@ -110,7 +110,17 @@ def target_text(summary: RunSummary) -> str | None:
 def trials_text(summary: RunSummary) -> str:
     """`done, 3 of 3 trials`, and what is wrong with it where something is."""
     text = f"{summary.status.value}, {summary.n_trials} of {count_text(summary.n_trials_planned, 'trial')}"
-    return text if summary.is_valid else f"{text}, INVALID"
+    return f"{text}, INVALID" if _is_refused(summary) else text
+
+
+def status_text(summary: RunSummary) -> str:
+    """`done`, `lost (invalid)`."""
+    return f"{summary.status.value} (invalid)" if _is_refused(summary) else summary.status.value
+
+
+def _is_refused(summary: RunSummary) -> bool:
+    """A run that is still running is not valid yet, and not invalid either."""
+    return not summary.is_valid and summary.status is not TrialStatus.RUNNING
 
 
 def _figure_table(summary: RunSummary) -> list[str]:

@@ -71,7 +71,7 @@ def read_document(path: Path, kind: type[T]) -> T:
         RecordError: there is none, it is not JSON, of another schema number, or not of that type.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = as_file(path).read_text(encoding="utf-8")
         plain = json.loads(text)
     except (OSError, ValueError, RecursionError) as error:
         raise RecordError(
@@ -93,6 +93,17 @@ def read_document(path: Path, kind: type[T]) -> T:
             f"{path}: {where}: {first['msg']}", hint="the file was changed or cut; `ecobench verify` tells more"
         ) from None
     return record
+
+
+def as_file(path: Path) -> Path:
+    """`path`, unless it is something else than a file: to read a pipe would never end.
+
+    Raises:
+        OSError: it is a pipe, a folder, a device.
+    """
+    if path.exists() and not path.is_file():
+        raise OSError(f"{path.name} is no file")
+    return path
 
 
 def store_error(error: OSError, path: Path) -> StoreError:

@@ -10,6 +10,8 @@ $ECOBENCH_HOME, else ./ecobench-runs
     └── SHA256SUMS             of everything that is not derived; `sha256sum -c` reads it too
 """
 
+import contextlib
+import fcntl
 import os
 import re
 import secrets
@@ -17,6 +19,7 @@ import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import IO
 
 from ecobench.errors import RequestError
 from ecobench.records import RunRecord, RunSummary, TrialRecord
@@ -62,7 +65,8 @@ class TrialFolder:
 
     def rank_files(self) -> list[Path]:
         """Event files by rank."""
-        return sorted(path for path in self.events.glob("rank-*.jsonl") if _RANK_FILE.fullmatch(path.name))
+        found = self.events.glob("rank-*.jsonl")
+        return sorted(path for path in found if _RANK_FILE.fullmatch(path.name) and path.is_file())
 
     def read_transcripts(self) -> tuple[Transcript, ...]:
         """What each rank said, in order of ranks."""
@@ -88,6 +92,8 @@ class RunFolder:
         self.summary = path / "summary.json"
         self.report = path / "report.html"
         self.sums = path / "SHA256SUMS"
+        self._lock_path = path / ".running"
+        self._lock: IO[bytes] | None = None
 
     @property
     def id(self) -> str:
@@ -100,6 +106,37 @@ class RunFolder:
         """Trials that were begun, in order."""
         found = [path for path in (self.path / "trials").glob("*") if _TRIAL.fullmatch(path.name) and path.is_dir()]
         return sorted(map(TrialFolder, found), key=lambda trial: trial.index)
+
+    def hold(self) -> None:
+        """Mark the run as running for as long as this process lives, however it ends.
+
+        Raises:
+            StoreError: the mark cannot be written.
+        """
+        try:
+            self._lock = open(self._lock_path, "wb")  # noqa: SIM115  # held open until the process is gone
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise store_error(error, self._lock_path) from None
+
+    def release(self) -> None:
+        """The run has come to its end."""
+        if self._lock is not None:
+            with contextlib.suppress(OSError):
+                self._lock_path.unlink()
+            self._lock.close()
+            self._lock = None
+
+    def is_running(self) -> bool:
+        """Whether a living harness holds this run."""
+        try:
+            with open(self._lock_path, "rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
 
     def read(self) -> RunRecord:
         return read_document(self.run, RunRecord)
@@ -135,8 +172,10 @@ class RunFolder:
 
         try:
             shutil.copytree(workload, self.source, ignore=left_out)
-        except (OSError, shutil.Error) as error:
-            raise store_error(error if error.strerror else OSError(str(error)), self.source) from None
+        except shutil.Error as error:  # one for each file that could not be copied: the first says why
+            raise store_error(OSError(0, error.args[0][0][2]), self.source) from None
+        except OSError as error:
+            raise store_error(error, self.source) from None
 
 
 class Store:

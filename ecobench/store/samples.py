@@ -22,7 +22,7 @@ from ecobench.errors import RecordError
 from ecobench.measurement import MeterInfo
 from ecobench.records import SCHEMA
 from ecobench.seams import Sample
-from ecobench.store.documents import as_plain, store_error
+from ecobench.store.documents import as_file, as_plain, store_error
 from ecobench.trace import Trace
 
 _KEY = b"ecobench"
@@ -146,7 +146,7 @@ def compact(path: Path) -> None:
 def _read(path: Path) -> tuple[pa.Table, tuple[MeterInfo, ...]]:
     batches: list[pa.RecordBatch] = []
     try:
-        with open(path, "rb") as file:
+        with open(as_file(path), "rb") as file:
             reader = pa.ipc.open_stream(file)
             schema = reader.schema
             # The end, or a batch that was being written when the harness was killed.

@@ -20,6 +20,8 @@ def write_seal(run: RunFolder) -> None:
 
 def broken_seals(run: RunFolder) -> list[str]:
     """One line for each file that is not as it was when the run was sealed; empty where all are."""
+    if not run.sums.is_file():
+        return [f"{run.sums.name} is no file"]
     problems = []
     sealed = {}
     # As bytes: names of files may be any, and a line ends nowhere but at its newline.

@@ -13,7 +13,7 @@ from ecobench.errors import MeterError
 from ecobench.measurement import Boundary, Evidence
 from ecobench.meters import discover
 from ecobench.meters.checks import check_meter
-from ecobench.meters.estimate import READINGS_UNTIL_LOST, WATTS_PER_BUSY_CORE, EstimateMeter
+from ecobench.meters.estimate import WATTS_PER_BUSY_CORE, EstimateMeter
 
 # The system accounts in ticks of 10 ms: user and system time of a few processes, each cut to one.
 TOLERANCE_S = 0.05
@@ -130,31 +130,35 @@ def test_orphans_that_the_root_reaps_count_once() -> None:
 
 
 FORGETTING = """
-import signal, subprocess, sys, time
+import signal, subprocess, sys
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-for cpu_s in (0.2, 0.3):
-    child = subprocess.Popen([sys.executable, "-I", "-S", "-c", sys.argv[1].format(cpu_s=cpu_s)])
-    child.wait()
-    print("ended", flush=True)
-    sys.stdin.readline()
+child = subprocess.Popen([sys.executable, "-I", "-S", "-c", "input()"], stdin=subprocess.PIPE, text=True)
+print("started", flush=True)
+sys.stdin.readline()
+child.communicate("\\n")
+print("ended", flush=True)
+sys.stdin.readline()
 """
 
 
-def test_time_that_a_program_throws_away_does_not_hide_what_follows() -> None:
-    """With SIGCHLD ignored the time of ended children is in no account: 0.2 s stay counted, 0.3 s are added."""
-    command = [sys.executable, "-c", FORGETTING, BURN]
+def test_where_a_program_throws_time_away_there_is_no_reading() -> None:
+    """With SIGCHLD ignored the time of ended children is in no account: no number from then on, and the reason."""
     meter = EstimateMeter(os.getpid())
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+    with subprocess.Popen(
+        [sys.executable, "-c", FORGETTING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as program:
         assert program.stdin is not None
         assert program.stdout is not None
-        wait_until(lambda: cpu_s(meter) > 0.15)
-        program.stdout.readline()
-        for _ in range(READINGS_UNTIL_LOST):
-            first_s = cpu_s(meter)
+        assert program.stdout.readline() == "started\n"
+        wait_until(lambda: meter.read([0])[0].raw is None)
         program.stdin.write("\n")
         program.stdin.flush()
-        wait_until(lambda: cpu_s(meter) > first_s + 0.05)
+        assert program.stdout.readline() == "ended\n"
+        (sample,) = meter.read([0])
         program.communicate("\n")
+
+    assert sample.raw is None
+    assert sample.error == f"the workload's process {program.pid} ignores SIGCHLD: the CPU time of its children is lost"
 
 
 def test_a_root_that_is_gone_is_a_failed_sample() -> None:

@@ -148,6 +148,8 @@ def test_a_missing_key_is_named(key: str) -> None:
         (HEAD + CPU + f"target = {{ metric = 'a', at_most = 1{'0' * 400} }}\n", "`at_most` is 1000"),
         (HEAD + CPU + CPU, "presets"),
         ("name = ", "workload.toml"),
+        ("name = " + "[" * 5000, "workload.toml"),
+        ("name = " + "9" * 5000, "workload.toml"),
     ],
 )
 def test_what_cannot_be_is_refused(wrong: str, says: str) -> None:
@@ -214,7 +216,20 @@ def test_axes_data_and_smoke_name_only_what_is_declared(more: str, says: str) ->
 
 
 @pytest.mark.parametrize(
-    "command", ["", "  ", "{pyton} x", "{0} x", "{} x", "{python", "'x", "{python.x}", "{ranks[a]}", "{python!z}"]
+    "command",
+    [
+        "",
+        "  ",
+        "{pyton} x",
+        "{0} x",
+        "{} x",
+        "{python",
+        "'x",
+        "{python.x}",
+        "{ranks[a]}",
+        "{python!z}",
+        "{python:>99999999999}",
+    ],
 )
 def test_a_command_that_cannot_be_expanded_is_refused(command: str) -> None:
     """When the manifest is read, not when it is run."""

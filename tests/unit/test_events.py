@@ -145,6 +145,23 @@ def test_phase_stops_even_where_its_body_raises(tmp_path: Path) -> None:
     assert said_status(tmp_path) == "failed"
 
 
+def test_phase_stops_even_where_its_sync_raises(tmp_path: Path) -> None:
+    """A device that fails to drain has left the phase: the stop is said, and the error goes on."""
+    done = speak(
+        tmp_path,
+        """
+        calls = iter([None, ZeroDivisionError])
+        def sync():
+            error = next(calls)
+            if error: raise error
+        with phase("train", sync=sync): pass
+        """,
+    )
+
+    assert "ZeroDivisionError" in done.stderr
+    assert [event["event"] for event in events_of(tmp_path)] == ["hello", "phase_start", "phase_stop", "goodbye"]
+
+
 @pytest.mark.parametrize("value", ['float("nan")', 'float("inf")', "object()", "{1, 2}"])
 @pytest.mark.parametrize("event", ["hello", "metric", "goodbye"])
 def test_a_value_that_is_no_json_is_refused_and_leaves_no_trace(tmp_path: Path, event: str, value: str) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from ecobench.errors import RequestError
-from ecobench.limits import LimitRange, parse_clock, resolve_limits
+from ecobench.limits import LimitRange, check_limit_text, parse_clock, resolve_limits
 
 H100 = LimitRange(index=0, uuid="GPU-a", name="H100", min_w=200, default_w=700, max_w=700, max_clock_mhz=1980)
 A40 = LimitRange(index=1, uuid="GPU-b", name="A40", min_w=100, default_w=300, max_w=300, max_clock_mhz=1740)
@@ -33,6 +33,13 @@ def watts(typed: str, *boards: LimitRange) -> dict[str, float]:
 def test_every_way_to_write_a_limit_comes_to_its_watts(typed: str, expected_w: float) -> None:
     """On a board of 200 to 700 W, default 700 W; watts by hand."""
     assert watts(typed) == {"GPU-a": expected_w}
+
+
+@pytest.mark.parametrize("typed", ["85", "0:85", "0:85%,1:foo", "max,", "85%%", "", "0:"])
+def test_what_is_no_limit_on_any_board_is_refused_before_there_is_one(typed: str) -> None:
+    """A machine without a driver says what is wrong with the text, not that it has no driver."""
+    with pytest.raises(RequestError, match="--power-limit"):
+        check_limit_text(typed)
 
 
 def test_text_says_how_the_watts_came_about() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from ecobench.measurement import Severity
-from ecobench.reading import LOST_MESSAGE, read_run, verify_run
+from ecobench.reading import LOST_MESSAGE, RUNNING_MESSAGE, read_run, verify_run
 from ecobench.records import TrialStatus
 from ecobench.result import conclude_trial
 from ecobench.store import RunFolder, TrialFolder, write_seal
@@ -241,6 +242,36 @@ def test_a_lost_trial_is_cut_at_its_last_event_where_samples_go_on(tmp_path: Pat
     assert trial.result is not None
     assert (trial.result.duration_s, trial.result.n_tokens) == (2.0, 500)
     assert trial.result.boundaries[0].energy_j == pytest.approx(4.0, rel=1e-9)
+
+
+def test_a_run_whose_harness_lives_is_running_and_not_lost(tmp_path: Path) -> None:
+    """Held, it is running, with what there is so far; let go without an end, as a kill does, it is lost."""
+    run = begin(tmp_path)
+    add_trial(run, until_s=6)
+    run.hold()
+    running = read_run(RunFolder(run.path))
+    notes = verify_run(RunFolder(run.path)).notes
+    run.release()
+    lost = read_run(RunFolder(run.path))
+
+    assert (running.summary.status, running.trials[0].message) == (TrialStatus.RUNNING, RUNNING_MESSAGE)
+    assert running.trials[0].result is not None
+    assert "lost" not in [flag.code for flag in running.summary.flags]
+    assert notes[0] == f"trial 0 was never concluded: {RUNNING_MESSAGE}"
+    assert lost.summary.status is TrialStatus.LOST
+
+
+@pytest.mark.parametrize("name", ["trials/000/events/rank-00000.jsonl", "trials/000/samples.arrow", "SHA256SUMS"])
+@pytest.mark.parametrize("kind", ["pipe", "folder"])
+def test_what_is_no_file_is_named_and_never_waited_for(run: RunFolder, name: str, kind: str) -> None:
+    """A pipe or a folder in a file's place: a problem of `verify`, at once."""
+    (run.path / name).unlink()
+    if kind == "pipe":
+        os.mkfifo(run.path / name)
+    else:
+        (run.path / name).mkdir()
+
+    assert any(Path(name).name in problem for problem in verify_run(run).problems)
 
 
 def test_a_lost_run_is_summarised_as_lost(tmp_path: Path) -> None:

@@ -5,7 +5,16 @@ import math
 import pytest
 
 from ecobench.measurement import Boundary, Evidence, Interval, MeterAbsence, Severity
-from ecobench.records import Figure, MetricValue, RunSummary, TargetResult, TrialRecord, TrialStatus
+from ecobench.records import (
+    Figure,
+    MetricValue,
+    RunSummary,
+    StopReason,
+    StopRule,
+    TargetResult,
+    TrialRecord,
+    TrialStatus,
+)
 from ecobench.summary import summarise
 from records_for_tests import (
     ENERGY,
@@ -44,6 +53,28 @@ def test_a_mean_has_students_interval() -> None:
     assert half == pytest.approx(2.484, abs=5e-4)
     assert found.repeatability.low == pytest.approx(2 - half, rel=1e-9)
     assert found.repeatability.high == pytest.approx(2 + half, rel=1e-9)
+
+
+def test_trials_of_unequal_work_are_not_pooled_in_silence() -> None:
+    """1,000 tokens against 900, and another hash: invalid, with both in the evidence; a stop rule allows the first."""
+    one, other = trials_of(1000, 1000)
+    assert other.result is not None
+    fewer = but(other, result=but(other.result, n_tokens=900, data_hash="other"))
+    stopping = StopRule(reason=StopReason.TIME, limit=10.0, text="time=10s")
+
+    plain = summarise(run_record(), [one, fewer])
+    stopped = summarise(run_record(spec=run_spec(stop_rule=stopping)), [one, fewer])
+
+    assert not plain.is_valid
+    (flag,) = [flag for flag in plain.flags if flag.code == "unequal_work"]
+    assert (flag.severity, flag.evidence) == (
+        Severity.INVALID,
+        f"trials did different work: data {one.result and one.result.data_hash}, other; tokens 1000, 900",
+    )
+    assert [flag.evidence for flag in stopped.flags if flag.code == "unequal_work"] == [
+        f"trials did different work: data {one.result and one.result.data_hash}, other"
+    ]
+    assert "unequal_work" not in [flag.code for flag in summarise(run_record(), [one, other]).flags]
 
 
 def test_the_instrument_does_not_get_better_by_repeating() -> None:
