@@ -154,7 +154,7 @@ def _prepare_data(workload: "Workload", choice: "Choice") -> None:
         if choice.preset.name in source.presets:
             info = read_data_info(workload, source)
             if not info.is_present:
-                say(f"data      making {source.name}: {source.summary}")
+                say(f"data      {'fetching' if source.is_download else 'making'} {source.name}: {source.summary}")
                 make_data(workload, source)
                 info = read_data_info(workload, source)
             n_train = f"{info.n_train_tokens:,} train tokens" if info.n_train_tokens is not None else "ready"

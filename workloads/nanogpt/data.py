@@ -112,7 +112,7 @@ class LaneLoader:
     @property
     def _n_needed(self) -> int:
         """Tokens behind a position that a shard must have, and one more; gaps at documents' ends are allowed for."""
-        return self._n_step_tokens if self._separator is None else 2 * self._n_step_tokens
+        return self._n_step_tokens if self._separator is None else 2 * self._n_step_tokens + 1
 
     def _cut(self, position: Position) -> tuple[Lanes, Position]:
         for _ in range(len(self._shards) + 1):

@@ -66,7 +66,7 @@ class Trainer:
     def validates(self) -> bool:
         return self.args.validation_tokens > 0 and self.args.communication == "on"
 
-    def loss_of(self, lanes: Lanes, window: torch.Tensor | None) -> torch.Tensor:
+    def loss_of(self, lanes: Lanes, window: torch.Tensor | None = None) -> torch.Tensor:
         """Summed loss of some lanes, in nats."""
         tokens_BT, targets_BT = (
             tensor.to(self.ranks.device, non_blocking=True).view(len(tensor) * self.args.lane_parts, -1)
