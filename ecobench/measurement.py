@@ -67,6 +67,8 @@ class MeterInfo:
         instrument_share: interval of (truth - reading)/reading, k = 2.
         counted: what the domain includes, in words, for the lines under a result.
         basis: where `instrument_share` and any model come from.
+        calibrated_ratio: of a meter of power: what its integral is of the domain's energy counter, on this very board,
+            as calibrated; None: never calibrated.
     """
 
     domain: str
@@ -81,6 +83,7 @@ class MeterInfo:
     instrument_share: Interval
     counted: str
     basis: str
+    calibrated_ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,3 +170,95 @@ class BoundaryEnergy:
     energy_j: float | None
     reason: str | None
     instrument: Interval | None
+
+
+class CheckVerdict(StrEnum):
+    """What polled power says of an energy counter."""
+
+    AGREES = "agrees"
+    DIFFERS = "differs"  # more than it should, and no more than a warning
+    CONTRADICTS = "contradicts"  # so much, on a calibrated board, that neither can be believed
+    UNDECIDED = "undecided"  # sensor and steps keep time, or it cannot be told whether they do
+    MISSING = "missing"  # one of the two has no energy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnergyCheck:
+    """An energy counter's answer with polled power beside it, over one window.
+
+    Attributes:
+        counter_j: by the counter, `polled_j` by polled power; over the window, its edges trimmed by `trimmed_s` each.
+        ratio: `polled_j` / `counter_j`.
+        calibrated_ratio: this board's own ratio, as calibrated; None: never calibrated.
+        is_aliased: whether sensor and steps keep time too well for polled power to decide; None: cannot be told.
+        beat_s: the longest beat of step and sensor; None where there is none, or it cannot be told.
+        n_beats: beats in the window.
+        cut_beat_share: what a beat that the window cuts may put on `ratio`; None where the beat is not known.
+        reason: the verdict in words.
+    """
+
+    domain: str
+    kind: ReadingKind
+    counter_j: float | None
+    polled_j: float | None
+    trimmed_s: float
+    ratio: float | None
+    calibrated_ratio: float | None
+    step_s: float | None
+    sensor_s: float | None
+    beat_s: float | None
+    n_beats: float | None
+    cut_beat_share: float | None
+    is_aliased: bool | None
+    verdict: CheckVerdict
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZeusReading:
+    """What Zeus said of one GPU, as it said it; `energy_j` None: it said nothing."""
+
+    domain: str
+    uuid: str
+    energy_j: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZeusWindow:
+    """One window of Zeus around the workload, with stamps of our own.
+
+    Attributes:
+        version: Zeus's own; None where it never got so far.
+        start_ns: middle of the call that opened the window, `stop_ns` of the one that closed it.
+        start_call_ns: how long that call took; Zeus reads board after board in it.
+        note: why there is no window; None where there is one.
+    """
+
+    version: str | None
+    start_ns: int | None
+    stop_ns: int | None
+    start_call_ns: int | None
+    stop_call_ns: int | None
+    readings: tuple[ZeusReading, ...]
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecondOpinion:
+    """Another program's energy of one domain, and ours over exactly its window.
+
+    Attributes:
+        source: which program.
+        relation: what it shares with our reading: `same source` is the same counter.
+        theirs_j: None where it gave no energy.
+        ratio: `theirs_j` / `ours_j`.
+        note: what to know of it: why a number is missing, or what the difference is.
+    """
+
+    domain: str
+    source: str
+    relation: str
+    theirs_j: float | None
+    ours_j: float | None
+    ratio: float | None
+    note: str | None

@@ -14,11 +14,14 @@ from ecobench.measurement import (
     Boundary,
     BoundaryEnergy,
     DomainEnergy,
+    EnergyCheck,
     Evidence,
     Interval,
     MeterAbsence,
     MeterInfo,
     QualityFlag,
+    SecondOpinion,
+    ZeusWindow,
 )
 
 SCHEMA = 1
@@ -50,13 +53,18 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseResult:
-    """Time and energy of one phase of one trial; the innermost phase owns each instant."""
+    """Time and energy of one phase of one trial; the innermost phase owns each instant.
+
+    Attributes:
+        domains: one answer for each domain; `checks` are what its other meters say of it.
+    """
 
     phase: str
     duration_s: float
     n_segments: int
     domains: tuple[DomainEnergy, ...]
     boundaries: tuple[BoundaryEnergy, ...]
+    checks: tuple[EnergyCheck, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +120,7 @@ class TrialResult:
     target: TargetResult | None
     data_hash: str | None
     flags: tuple[QualityFlag, ...]
+    second_opinions: tuple[SecondOpinion, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +202,7 @@ class TrialEnd:
         interrupted_by: the signal that ended the run, by name.
         last_words: last line of the workload's stderr, where it did not end well.
         controls: what was set on the machine and put back.
+        zeus: Zeus's window around the workload; None where it was not asked.
     """
 
     times: TrialTimes
@@ -204,6 +214,7 @@ class TrialEnd:
     interrupted_by: str | None
     last_words: str | None
     controls: tuple[ControlRecord, ...] = ()
+    zeus: ZeusWindow | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,6 +351,7 @@ class RunSummary:
         is_valid: no trial failed and no flag says `invalid`.
         not_counted: what the energy does not include, in words.
         to_improve: what would make the numbers better on this machine.
+        second_opinion: what Zeus said beside us, in words, trial by trial; empty where it was not asked.
     """
 
     schema: int
@@ -355,3 +367,4 @@ class RunSummary:
     flags: tuple[QualityFlag, ...]
     not_counted: tuple[str, ...]
     to_improve: tuple[str, ...]
+    second_opinion: tuple[str, ...] = ()

@@ -3,8 +3,10 @@
 import signal
 from collections.abc import Sequence
 
-from ecobench import quality
-from ecobench.energy import boundary_energies, counter_breaks, domain_energies
+from ecobench import board_quality, quality
+from ecobench.agreement import polled_beats, window_energies
+from ecobench.energy import boundary_energies, counter_breaks
+from ecobench.opinion import second_opinions
 from ecobench.records import (
     SCHEMA,
     MetricValue,
@@ -74,17 +76,17 @@ def evaluate_trial(
     """What the trial measured, with the reasons to doubt it."""
     first = next((one for one in transcripts if one.rank == 0), None)
     windows = trial_windows(transcripts, launch_ns=end.times.launch_ns, exit_ns=end.times.exit_ns)
-    energies = [domain_energies(trace, windows.windows) for trace in traces]
+    energies = window_energies(traces, windows.windows, transcript=first)
     phases = []
-    for index, window in enumerate(windows.windows):
-        domains = tuple(of_domain[index] for of_domain in energies)
+    for window, energy in zip(windows.windows, energies, strict=True):
         phases.append(
             PhaseResult(
                 phase=window.phase,
                 duration_s=seconds(window.duration_ns),
                 n_segments=len(window.segments),
-                domains=domains,
-                boundaries=boundary_energies(domains),
+                domains=energy.domains,
+                boundaries=boundary_energies(energy.domains),
+                checks=energy.checks,
             )
         )
     measured = next((phase for phase in phases if phase.phase == spec.measured_phase), None)
@@ -98,8 +100,12 @@ def evaluate_trial(
     flags += quality.check_work(n_tokens, phase=spec.measured_phase)
     if measured is not None:
         flags += quality.check_energy(measured.domains, measured.boundaries, duration_s=measured.duration_s)
+    measured_window = windows.window(spec.measured_phase)
+    if measured is not None and measured_window is not None:
+        beats = polled_beats(traces, measured_window, transcript=first)
+        flags += board_quality.check_agreement(measured, beats)
     for trace in traces:
-        flags += quality.check_trace(trace, counter_breaks(trace), windows.window(spec.measured_phase))
+        flags += quality.check_trace(trace, counter_breaks(trace), measured_window)
     flags += quality.check_target(target, was_asked_to_stop=end.was_asked_to_stop or is_killed)
     return TrialResult(
         measured_phase=spec.measured_phase,
@@ -112,6 +118,7 @@ def evaluate_trial(
         target=target,
         data_hash=first.hello.data_hash if first is not None and first.hello is not None else None,
         flags=tuple(flags),
+        second_opinions=second_opinions(end.zeus, traces),
     )
 
 

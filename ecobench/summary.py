@@ -23,6 +23,7 @@ from ecobench.figure import (
     tokens_per_kwh_figure,
 )
 from ecobench.measurement import BoundaryEnergy, Evidence, QualityFlag, Severity
+from ecobench.opinion import opinion_text
 from ecobench.quality import check_equal_work
 from ecobench.records import (
     SCHEMA,
@@ -77,6 +78,7 @@ def summarise(run: RunRecord, trials: Sequence[TrialRecord]) -> RunSummary:
             f"{absence.interface}: {absence.reason}" + (f": {absence.remedy}" if absence.remedy else "")
             for absence in run.absences
         ),
+        second_opinion=_second_opinion(trials),
     )
 
 
@@ -170,6 +172,17 @@ def _flags_of(trial: TrialRecord) -> list[QualityFlag]:
 def _not_counted(results: Sequence[TrialResult]) -> tuple[str, ...]:
     evidences = dict.fromkeys(one.evidence for result in results for one in result.boundaries)
     return tuple(_NOT_COUNTED[evidence] for evidence in evidences if evidence in _NOT_COUNTED)
+
+
+def _second_opinion(trials: Sequence[TrialRecord]) -> tuple[str, ...]:
+    """Zeus's line for each trial; once where all say the same."""
+    lines = []
+    for trial in trials:
+        if trial.end is not None and trial.result is not None:
+            text = opinion_text(trial.end.zeus, trial.result.second_opinions)
+            lines += [f"trial {trial.index}: {text}"] if text is not None else []
+    said = {line.partition(": ")[2] for line in lines}
+    return tuple(said) if len(said) == 1 else tuple(lines)
 
 
 def _kinds(energies: Iterable[BoundaryEnergy]) -> list[FigureKind]:

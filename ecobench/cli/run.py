@@ -172,12 +172,6 @@ def _run_trials(
     if control is not None:
         control.name_run(record.id)
     find = wiring.meter_finder(record.spec.meter)
-    seams = Seams(
-        clock=wiring.make_clock(),
-        make_launcher=wiring.make_launcher,
-        open_meters=lambda root_pid: find(root_pid).meters,
-        control=control,
-    )
     is_estimate = any(info.evidence == "EST" for info in record.meters)
     lines: list[LiveLine] = []
 
@@ -188,7 +182,15 @@ def _run_trials(
         return lines[-1]
 
     try:
-        return run_trials(folder, record, seams=seams, observer=observer, interruption=interrupts)
+        with wiring.second_opinion(record.meters) as opinion:
+            seams = Seams(
+                clock=wiring.make_clock(),
+                make_launcher=wiring.make_launcher,
+                open_meters=lambda root_pid: find(root_pid).meters,
+                control=control,
+                opinion=opinion,
+            )
+            return run_trials(folder, record, seams=seams, observer=observer, interruption=interrupts)
     finally:
         for line in lines:
             line.close()

@@ -2,14 +2,16 @@
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ecobench.clock import LiveClock
 from ecobench.errors import StoreError
 from ecobench.launcher import SupervisedLauncher
+from ecobench.measurement import MeterInfo, ReadingKind
 from ecobench.meters import Discovery, discover
-from ecobench.seams import Clock, Launcher
+from ecobench.seams import Clock, Launcher, SecondOpinion
 
 if TYPE_CHECKING:
     from ecobench.controls.nvml import NvmlControl
@@ -49,6 +51,26 @@ def find_gpus() -> "tuple[Gpu, ...]":
     from ecobench.controls.board import describe_boards
 
     return describe_boards()
+
+
+@contextmanager
+def second_opinion(meters: Sequence[MeterInfo]) -> Iterator[SecondOpinion | None]:
+    """Zeus, on the GPUs whose energy counter is a meter of the run; None where there is no such GPU."""
+    gpus = {
+        info.domain: info.domain.partition(":")[2]  # `gpu:3` is the driver's own index
+        for info in meters
+        if info.interface == "nvml" and info.kind is ReadingKind.ENERGY_COUNTER and info.domain.startswith("gpu:")
+    }
+    if not gpus:
+        yield None
+        return
+    from ecobench.meters.zeus import ZeusProcess
+
+    zeus = ZeusProcess(gpus)
+    try:
+        yield zeus
+    finally:
+        zeus.close()
 
 
 def put_left_back() -> "tuple[PutBack, ...]":

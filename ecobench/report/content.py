@@ -7,6 +7,7 @@ What cannot be read is said in `TrialView.problem`, never left out silently.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ecobench.agreement import answering_traces
 from ecobench.energy import Trace
 from ecobench.errors import EcobenchError
 from ecobench.measurement import Boundary, DomainEnergy, Evidence, MeterInfo
@@ -181,7 +182,7 @@ def _read_trial(
     windows = _windows(record, transcripts, origin_ns=origin_ns)
     lines = [power_line(trace, origin_ns=origin_ns) for trace in traces]
     measured = windows.window(run.spec.measured_phase) if windows is not None else None
-    in_scope = [trace for trace in traces if _is_in(trace.info, scope)]
+    in_scope = [trace for trace in answering_traces(traces) if _is_in(trace.info, scope)]
     view = TrialView(
         record=record,
         power=tuple(line for line in lines if line is not None),
