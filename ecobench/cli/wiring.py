@@ -2,18 +2,21 @@
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ecobench.clock import LiveClock
 from ecobench.errors import StoreError
 from ecobench.launcher import SupervisedLauncher
+from ecobench.measurement import MeterInfo, ReadingKind
 from ecobench.meters import Discovery, discover
-from ecobench.seams import Clock, Launcher
+from ecobench.seams import Clock, Launcher, SecondOpinion
 
 if TYPE_CHECKING:
     from ecobench.controls.nvml import NvmlControl
     from ecobench.controls.recovery import PutBack
+    from ecobench.hardware import Gpu
 
 
 def make_clock() -> Clock:
@@ -41,6 +44,33 @@ def open_control(power_limit: str | None, sm_clock: str | None) -> "tuple[NvmlCo
     from ecobench.controls.nvml import NvmlControl
 
     return NvmlControl.open(power_limit, sm_clock, environment=os.environ)
+
+
+def find_gpus() -> "tuple[Gpu, ...]":
+    """The GPUs that a preset may be chosen for."""
+    from ecobench.controls.board import describe_boards
+
+    return describe_boards()
+
+
+@contextmanager
+def second_opinion(meters: Sequence[MeterInfo]) -> Iterator[SecondOpinion | None]:
+    """Zeus, on the GPUs whose energy counter is a meter of the run; None where there is no such GPU."""
+    gpus = {
+        info.domain: info.domain.partition(":")[2]  # `gpu:3` is the driver's own index
+        for info in meters
+        if info.interface == "nvml" and info.kind is ReadingKind.ENERGY_COUNTER and info.domain.startswith("gpu:")
+    }
+    if not gpus:
+        yield None
+        return
+    from ecobench.meters.zeus import ZeusProcess
+
+    zeus = ZeusProcess(gpus)
+    try:
+        yield zeus
+    finally:
+        zeus.close()
 
 
 def put_left_back() -> "tuple[PutBack, ...]":
