@@ -131,12 +131,12 @@ def _optional(said: Mapping[str, object], key: str, kind: type[T]) -> T | None:
 
 
 def make_data(workload: Workload, source: DataSource) -> None:
-    """Have the workload make its data; what it prints goes to stderr.
+    """Have the workload make its data, or fetch it; what it prints goes to stderr.
 
     Raises:
         WorkloadError: it failed.
     """
-    _run(workload, source.tokenize, capture=False)
+    _run(workload, source.get, capture=False)
 
 
 def _run(workload: Workload, command: str, *, capture: bool) -> "subprocess.CompletedProcess[str]":

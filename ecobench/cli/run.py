@@ -56,7 +56,9 @@ def run(
 ) -> None:
     """Run a workload, measure it, and end with a result and a report."""
     from ecobench.catalog import find_workload
+    from ecobench.cli.wiring import find_gpus
     from ecobench.config import choose
+    from ecobench.hardware import describe_gpus
     from ecobench.interrupts import Interrupts
     from ecobench.parameters import parse_stop_rule
     from ecobench.runner import begin_run, make_spec
@@ -64,7 +66,10 @@ def run(
 
     stop_rule = parse_stop_rule(until) if until is not None else None
     found = find_workload(workload)
-    choice = choose(found.manifest, preset=preset, hardware="cpu", settings=settings or ())
+    gpus = find_gpus() if any(one.hardware == "gpu" for one in found.manifest.presets.values()) else ()
+    choice = choose(
+        found.manifest, preset=preset, hardware="gpu" if gpus else "cpu", settings=settings or (), gpus=gpus
+    )
     meters = _look_for_meters(meter)
     if stop_rule is not None and stop_rule.reason == "energy" and not meters.meters:
         raise RequestError("`--until energy=` needs a meter", hint="leave out --meter none")
@@ -77,7 +82,8 @@ def run(
             stop_rule=stop_rule,
             settings=control.settings if control is not None else (),
         )
-        _show_plan(found, spec, meters, is_preset_given=preset is not None)
+        why = "asked for" if preset is not None else f"default, {describe_gpus(gpus)}"
+        _show_plan(found, spec, meters, why=why)
         _prepare_data(found, choice)
         folder, record = begin_run(
             Store.from_environment(),
@@ -120,9 +126,8 @@ def _look_for_meters(choice: str) -> "Discovery":
     return meters
 
 
-def _show_plan(workload: "Workload", spec: "RunSpec", meters: "Discovery", *, is_preset_given: bool) -> None:
+def _show_plan(workload: "Workload", spec: "RunSpec", meters: "Discovery", *, why: str) -> None:
     """What will happen, before anything does."""
-    why = "asked for" if is_preset_given else "default"
     say(f"workload  {spec.workload}: {workload.manifest.summary}")
     say(f"preset    {spec.preset} ({why}), {spec.ranks} rank{'s' if spec.ranks > 1 else ''}")
     say("settings  " + ", ".join(f"{name}={value}" for name, value in spec.parameters.items()))
@@ -149,7 +154,7 @@ def _prepare_data(workload: "Workload", choice: "Choice") -> None:
         if choice.preset.name in source.presets:
             info = read_data_info(workload, source)
             if not info.is_present:
-                say(f"data      making {source.name}: {source.summary}")
+                say(f"data      {'fetching' if source.is_download else 'making'} {source.name}: {source.summary}")
                 make_data(workload, source)
                 info = read_data_info(workload, source)
             n_train = f"{info.n_train_tokens:,} train tokens" if info.n_train_tokens is not None else "ready"

@@ -16,6 +16,7 @@ from ecobench.seams import Clock, Launcher, SecondOpinion
 if TYPE_CHECKING:
     from ecobench.controls.nvml import NvmlControl
     from ecobench.controls.recovery import PutBack
+    from ecobench.hardware import Gpu
 
 
 def make_clock() -> Clock:
@@ -43,6 +44,13 @@ def open_control(power_limit: str | None, sm_clock: str | None) -> "tuple[NvmlCo
     from ecobench.controls.nvml import NvmlControl
 
     return NvmlControl.open(power_limit, sm_clock, environment=os.environ)
+
+
+def find_gpus() -> "tuple[Gpu, ...]":
+    """The GPUs that a preset may be chosen for."""
+    from ecobench.controls.board import describe_boards
+
+    return describe_boards()
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import pynvml
 
 from ecobench.errors import ControlError
+from ecobench.hardware import Gpu
 from ecobench.limits import LimitRange
 from ecobench.records import LimitState
 
@@ -133,3 +134,23 @@ def find_board(uuid: str) -> Board:
         if board.uuid == uuid:
             return board
     raise ControlError(f"GPU {uuid} does not answer", hint="see `nvidia-smi -L`; a lost GPU wants a reset or a reboot")
+
+
+def describe_boards() -> tuple[Gpu, ...]:
+    """What every GPU of this machine is; none where there is no driver. Loads the driver, and lets go of it."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return ()
+    try:
+        gpus = []
+        for board in find_boards():
+            try:
+                memory_bytes = int(pynvml.nvmlDeviceGetMemoryInfo(board.handle).total)
+                capability = tuple(pynvml.nvmlDeviceGetCudaComputeCapability(board.handle))
+            except pynvml.NVMLError:
+                continue
+            gpus.append(Gpu(name=board.name, memory_bytes=memory_bytes, capability=(capability[0], capability[1])))
+        return tuple(gpus)
+    finally:
+        close_driver()
