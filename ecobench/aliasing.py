@@ -27,6 +27,8 @@ FEWEST_BEATS = 3.0
 # A period is observed from this many changes on: it is then known to a reading over as many periods.
 _FEWEST_CHANGES = 20
 _MOST_PERIODS = 10
+# A period that was observed in the few seconds in which a meter was opened.
+_UNSURE_SHARE = 0.01
 # Steps that took a fifth more or less than the median had something else in them (a validation, a checkpoint).
 _LIKE_THE_MEDIAN = 0.2
 
@@ -92,9 +94,10 @@ def sensor_period(trace: Trace) -> SensorPeriod | None:
     could be.
     """
     observed = observed_period(trace)
-    if observed is not None:
+    told_ns = trace.info.update_period_ns
+    if observed is not None or told_ns is None:
         return observed
-    return None
+    return SensorPeriod(period_s=told_ns / NS_PER_S, unsure_share=_UNSURE_SHARE)
 
 
 def mean_step_s(transcript: Transcript | None, window: Window) -> float | None:

@@ -86,7 +86,13 @@ def domain_energy(trace: Trace, window: Window) -> DomainEnergy:
 
 
 def domain_energies(trace: Trace, windows: Sequence[Window]) -> tuple[DomainEnergy, ...]:
-    """Energy of the trace's domain over each window."""
+    """Energy of the trace's domain over each window.
+
+    Raises:
+        ValueError: the trace is of a gauge or a counter of time.
+    """
+    if not trace.info.kind.carries_energy:
+        raise ValueError(f"{trace.info.quantity} of {trace.info.domain} carries no energy")
     if trace.info.kind is ReadingKind.ENERGY_COUNTER:
         curve = counter_curve(trace)
         return tuple(_by_counter(trace, curve, window) for window in windows)

@@ -8,11 +8,17 @@ from enum import StrEnum
 
 
 class ReadingKind(StrEnum):
-    """What a number read from a meter means."""
+    """What a number read from a meter means. Gauges and counters of time carry no energy; `quantity` names them."""
 
     INSTANT_POWER = "instant_power"
     AVERAGE_POWER = "average_power"
     ENERGY_COUNTER = "energy_counter"
+    GAUGE = "gauge"
+    TIME_COUNTER = "time_counter"
+
+    @property
+    def carries_energy(self) -> bool:
+        return self not in (ReadingKind.GAUGE, ReadingKind.TIME_COUNTER)
 
 
 class Boundary(StrEnum):
@@ -58,7 +64,7 @@ class MeterInfo:
     """What one meter reads, how often, and how far it can be trusted.
 
     Attributes:
-        domain: the power domain, `cpu:0/package`. Unique among the meters of one kind in a trial.
+        domain: the power domain, `cpu:0/package`. Unique among the meters of one kind and quantity in a trial.
         interface: the way in: `powercap`, `estimate`.
         si_per_count: joules (or watts) of one raw count.
         period_ns: how often the sampler asks.
@@ -67,6 +73,10 @@ class MeterInfo:
         instrument_share: interval of (truth - reading)/reading, k = 2.
         counted: what the domain includes, in words, for the lines under a result.
         basis: where `instrument_share` and any model come from.
+        quantity: what a gauge or a counter of time shows, its unit at the end: `sm_clock_mhz`, `power_cap_ns`; None
+            for power and energy.
+        device: UUID of the GPU that is read; None for anything else.
+        update_period_ns: how often the sensor behind it updates, as observed when it was opened; None: not observed.
         calibrated_ratio: of a meter of power: what its integral is of the domain's energy counter, on this very board,
             as calibrated; None: never calibrated.
     """
@@ -83,6 +93,9 @@ class MeterInfo:
     instrument_share: Interval
     counted: str
     basis: str
+    quantity: str | None = None
+    device: str | None = None
+    update_period_ns: int | None = None
     calibrated_ratio: float | None = None
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
+from ecobench.gpu_records import CapState, GpuConditions, GpuSummary
 from ecobench.measurement import (
     Boundary,
     BoundaryEnergy,
@@ -108,6 +109,8 @@ class TrialResult:
     Attributes:
         n_tokens: None where the workload reported no step inside the measured phase.
         boundaries: energy of the measured phase by boundary; empty without a meter.
+        gpus: conditions of each GPU that was metered.
+        cap_state: over all of them; None without a GPU.
     """
 
     measured_phase: str
@@ -120,6 +123,8 @@ class TrialResult:
     target: TargetResult | None
     data_hash: str | None
     flags: tuple[QualityFlag, ...]
+    gpus: tuple[GpuConditions, ...] = ()
+    cap_state: CapState | None = None
     second_opinions: tuple[SecondOpinion, ...] = ()
 
 
@@ -351,6 +356,7 @@ class RunSummary:
         is_valid: no trial failed and no flag says `invalid`.
         not_counted: what the energy does not include, in words.
         to_improve: what would make the numbers better on this machine.
+        cap_state: over all GPUs and trials; None without a GPU.
         second_opinion: what Zeus said beside us, in words, trial by trial; empty where it was not asked.
     """
 
@@ -367,4 +373,6 @@ class RunSummary:
     flags: tuple[QualityFlag, ...]
     not_counted: tuple[str, ...]
     to_improve: tuple[str, ...]
+    gpus: tuple[GpuSummary, ...] = ()
+    cap_state: CapState | None = None
     second_opinion: tuple[str, ...] = ()

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 
 from ecobench import board_quality, quality
 from ecobench.agreement import polled_beats, window_energies
+from ecobench.conditions import cap_state, gpu_conditions
 from ecobench.energy import boundary_energies, counter_breaks
+from ecobench.gpu_records import GpuConditions
 from ecobench.opinion import second_opinions
 from ecobench.records import (
     SCHEMA,
@@ -101,10 +103,16 @@ def evaluate_trial(
     if measured is not None:
         flags += quality.check_energy(measured.domains, measured.boundaries, duration_s=measured.duration_s)
     measured_window = windows.window(spec.measured_phase)
+    gpus: tuple[GpuConditions, ...] = ()
     if measured is not None and measured_window is not None:
         beats = polled_beats(traces, measured_window, transcript=first)
         flags += board_quality.check_agreement(measured, beats)
-    for trace in traces:
+        gpus = gpu_conditions(traces, measured.domains, measured_window)
+        flags += board_quality.check_conditions(gpus)
+        flags += board_quality.check_segments(measured_window, gpus)
+        flags += board_quality.check_idle(traces, gpus, launch_ns=end.times.launch_ns)
+        flags += board_quality.check_frozen(traces, measured_window)
+    for trace in (one for one in traces if one.info.kind.carries_energy):
         flags += quality.check_trace(trace, counter_breaks(trace), measured_window)
     flags += quality.check_target(target, was_asked_to_stop=end.was_asked_to_stop or is_killed)
     return TrialResult(
@@ -118,6 +126,8 @@ def evaluate_trial(
         target=target,
         data_hash=first.hello.data_hash if first is not None and first.hello is not None else None,
         flags=tuple(flags),
+        gpus=gpus,
+        cap_state=cap_state(one.cap_state for one in gpus),
         second_opinions=second_opinions(end.zeus, traces),
     )
 

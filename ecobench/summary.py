@@ -22,6 +22,7 @@ from ecobench.figure import (
     missing_figure,
     tokens_per_kwh_figure,
 )
+from ecobench.gpu_summary import cap_state_of, gpu_summaries
 from ecobench.measurement import BoundaryEnergy, Evidence, QualityFlag, Severity
 from ecobench.opinion import opinion_text
 from ecobench.quality import check_equal_work
@@ -47,6 +48,8 @@ _WORST_FIRST = (
 _COMPLETE = (TrialStatus.DONE, TrialStatus.STOPPED)
 _NOT_COUNTED = {
     Evidence.EST: "idle power of the machine, memory, disks, network, power supply and cooling; other programs",
+    Evidence.G0: "processors, memory, disks, network, fans, power supply losses and cooling",
+    Evidence.G1: "processors, memory, disks, network, fans, power supply losses and cooling",
     Evidence.C1: "GPUs, disks, network, fans, power supply losses and cooling",
 }
 
@@ -78,6 +81,8 @@ def summarise(run: RunRecord, trials: Sequence[TrialRecord]) -> RunSummary:
             f"{absence.interface}: {absence.reason}" + (f": {absence.remedy}" if absence.remedy else "")
             for absence in run.absences
         ),
+        gpus=gpu_summaries(results),
+        cap_state=cap_state_of(results),
         second_opinion=_second_opinion(trials),
     )
 
@@ -170,8 +175,11 @@ def _flags_of(trial: TrialRecord) -> list[QualityFlag]:
 
 
 def _not_counted(results: Sequence[TrialResult]) -> tuple[str, ...]:
-    evidences = dict.fromkeys(one.evidence for result in results for one in result.boundaries)
-    return tuple(_NOT_COUNTED[evidence] for evidence in evidences if evidence in _NOT_COUNTED)
+    kinds = [kind for kind in _kinds(one for result in results for one in result.boundaries) if kind[1] in _NOT_COUNTED]
+    texts = dict.fromkeys((kind.boundary, _NOT_COUNTED[kind.evidence]) for kind in kinds)
+    if len({boundary for boundary, _ in texts}) < 2:
+        return tuple(text for _, text in texts)
+    return tuple(f"{boundary}: {text}" for boundary, text in texts)
 
 
 def _second_opinion(trials: Sequence[TrialRecord]) -> tuple[str, ...]:

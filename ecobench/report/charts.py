@@ -32,6 +32,8 @@ def chart_items(drawings: Drawings) -> dict[str, dict[str, Any]]:
         items["loss"] = loss_item(drawings.loss)
     if drawings.power is not None:
         items["power"] = power_item(drawings.power)
+    if drawings.held is not None:
+        items["throttle"] = power_item(drawings.held)
     if drawings.phases is not None:
         items[drawings.phases.name] = bars_item(drawings.phases)
     return items
@@ -124,7 +126,7 @@ def power_item(drawing: PowerDrawing) -> dict[str, Any]:
         plot.add_tools(
             HoverTool(
                 renderers=lines,
-                tooltips=[("", "@label"), ("power", f"@y{{0.0}} {drawing.y_unit}"), ("at", "@x{0.00} s")],
+                tooltips=[("", "@label"), (drawing.y_name, f"@y{{0.0}} {drawing.y_unit}"), ("at", "@x{0.00} s")],
                 # Of many lines only the one under the pointer answers: all at once would cover each other.
                 mode="vline" if len(lines) == 1 else "mouse",
                 line_policy="prev",

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from ecobench.agreement import answering_traces
 from ecobench.energy import Trace
 from ecobench.errors import EcobenchError
-from ecobench.measurement import Boundary, DomainEnergy, Evidence, MeterInfo
+from ecobench.measurement import Boundary, DomainEnergy, Evidence, MeterInfo, ReadingKind
 from ecobench.reading import read_run
 from ecobench.records import Figure, RunRecord, RunSummary, TrialRecord, TrialStatus
 from ecobench.report.losses import LossLine, loss_lines
 from ecobench.report.provenance import environment_rows, reproduce_lines
 from ecobench.report.tables import ordered_figures
-from ecobench.report.timelines import PowerLine, power_line
+from ecobench.report.timelines import HeldLine, PowerLine, held_line, power_line
 from ecobench.store.folders import RunFolder, TrialFolder
 from ecobench.store.samples import read_traces
 from ecobench.transcript import Transcript
@@ -52,6 +52,7 @@ class TrialView:
 
     record: TrialRecord
     power: tuple[PowerLine, ...]
+    held: tuple[HeldLine, ...]
     spans: tuple[PhaseSpan, ...]
     losses: tuple[LossLine, ...]
     problem: str | None
@@ -180,12 +181,15 @@ def _read_trial(
         problems.append("the workload wrote no events: no phases, no tokens, no loss")
     origin_ns = _origin_ns(record, traces, transcripts)
     windows = _windows(record, transcripts, origin_ns=origin_ns)
-    lines = [power_line(trace, origin_ns=origin_ns) for trace in traces]
+    answers = answering_traces(traces)
+    lines = [power_line(trace, origin_ns=origin_ns) for trace in answers]
+    held = [held_line(trace, origin_ns=origin_ns) for trace in traces]
     measured = windows.window(run.spec.measured_phase) if windows is not None else None
-    in_scope = [trace for trace in answering_traces(traces) if _is_in(trace.info, scope)]
+    in_scope = [trace for trace in answers if _is_in(trace.info, scope)]
     view = TrialView(
         record=record,
         power=tuple(line for line in lines if line is not None),
+        held=tuple(line for line in held if line is not None),
         spans=_spans(windows, origin_ns=origin_ns),
         losses=loss_lines(
             next((transcript for transcript in transcripts if transcript.rank == 0), None),
@@ -205,6 +209,7 @@ def _read_trial(
             energy=_measured_energy(record, trace.info),
         )
         for trace in traces
+        if trace.info.kind.carries_energy
     ]
     return view, rows
 
@@ -248,7 +253,12 @@ def _measured_energy(record: TrialRecord, info: MeterInfo) -> DomainEnergy | Non
     for phase in result.phases:
         if phase.phase == result.measured_phase:
             for domain in phase.domains:
-                if (domain.domain, domain.boundary, domain.evidence) == (info.domain, info.boundary, info.evidence):
+                is_counter = info.kind is ReadingKind.ENERGY_COUNTER
+                if (domain.domain, domain.boundary, domain.method == "counter") == (
+                    info.domain,
+                    info.boundary,
+                    is_counter,
+                ):
                     return domain
     return None
 

@@ -86,7 +86,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerDrawing:
-    """Power over time, a panel for each trial.
+    """Power over time, or how much of it a GPU was held back, a panel for each trial.
 
     Attributes:
         note: which trials are left out; None where none is.
@@ -94,6 +94,7 @@ class PowerDrawing:
 
     x_label: str
     y_label: str
+    y_name: str
     y_unit: str
     panels: tuple[Panel, ...]
     phase_colours: dict[str, str]
@@ -143,6 +144,7 @@ class Drawings:
     caption: str
     loss: LossDrawing | None
     power: PowerDrawing | None
+    held: PowerDrawing | None
     phases: BarsDrawing | None
 
 
@@ -153,6 +155,7 @@ def draw(content: ReportContent) -> Drawings:
         caption=f"{spec.workload}, preset {spec.preset}, run {content.run.id}",
         loss=loss_drawing(content),
         power=power_drawing(content),
+        held=held_drawing(content),
         phases=bars_drawing(content),
     )
 
@@ -205,24 +208,67 @@ def power_drawing(content: ReportContent) -> PowerDrawing | None:
     domains = tuple(dict.fromkeys(line.domain for view in drawn for line in view.power))
     colours = dict(zip(domains, _cycled(_LINE_COLOURS, len(domains)), strict=True))
     phases = phase_colours(content)
-    shown = {span.phase for view in drawn for span in view.spans}
     evidence = {line.evidence for view in drawn for line in view.power}
     left_out = len(with_power) - len(drawn)
     return PowerDrawing(
         x_label="seconds since launch",
         y_label=f"power, {unit}{_evidence_mark(evidence)}",
+        y_name="power",
         y_unit=unit,
         panels=tuple(_panel(view, colours, factor) for view in drawn),
         phase_colours=phases,
-        keys=(
-            *(Key(name=domain, colour=colours[domain], is_line=True) for domain in domains),
-            *(
-                Key(name=f"phase {phase}", colour=colour, is_line=False)
-                for phase, colour in phases.items()
-                if phase in shown
-            ),
-        ),
+        keys=_keys(colours, drawn, phases),
         note=f"{left_out} more trials are not drawn." if left_out else None,
+    )
+
+
+def held_drawing(content: ReportContent) -> PowerDrawing | None:
+    """None where no GPU counts the time in which it is held back."""
+    with_held = [view for view in content.trials if view.held]
+    if not with_held:
+        return None
+    drawn = with_held[:MOST_PANELS]
+    names = tuple(dict.fromkeys(f"{line.domain} {line.cause}" for view in drawn for line in view.held))
+    colours = dict(zip(names, _cycled(_LINE_COLOURS, len(names)), strict=True))
+    phases = phase_colours(content)
+    left_out = len(with_held) - len(drawn)
+    return PowerDrawing(
+        x_label="seconds since launch",
+        y_label="time held back, %",
+        y_name="held back",
+        y_unit="%",
+        panels=tuple(
+            Panel(
+                title=f"trial {view.index}",
+                curves=tuple(
+                    Curve(
+                        label=f"{line.domain} {line.cause}",
+                        colour=colours[f"{line.domain} {line.cause}"],
+                        is_main=True,
+                        x=line.time_s,
+                        y=line.held_percent,
+                    )
+                    for line in view.held
+                ),
+                spans=view.spans,
+            )
+            for view in drawn
+        ),
+        phase_colours=phases,
+        keys=_keys(colours, drawn, phases),
+        note=f"{left_out} more trials are not drawn." if left_out else None,
+    )
+
+
+def _keys(colours: dict[str, str], drawn: Sequence[TrialView], phases: dict[str, str]) -> tuple[Key, ...]:
+    shown = {span.phase for view in drawn for span in view.spans}
+    return (
+        *(Key(name=name, colour=colour, is_line=True) for name, colour in colours.items()),
+        *(
+            Key(name=f"phase {phase}", colour=colour, is_line=False)
+            for phase, colour in phases.items()
+            if phase in shown
+        ),
     )
 
 

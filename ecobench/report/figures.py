@@ -23,6 +23,8 @@ def pngs(drawings: Drawings) -> dict[str, bytes]:
         images["loss"] = loss_png(drawings.loss, caption=drawings.caption)
     if drawings.power is not None:
         images["power"] = power_png(drawings.power, caption=drawings.caption)
+    if drawings.held is not None:
+        images["throttle"] = power_png(drawings.held, caption=drawings.caption)
     if drawings.phases is not None:
         images[drawings.phases.name] = bars_png(drawings.phases, caption=drawings.caption)
     return images

@@ -16,6 +16,7 @@ from markupsafe import Markup
 from ecobench.measurement import Evidence, SecondOpinion, Severity
 from ecobench.records import Figure
 from ecobench.report import sentences
+from ecobench.report.boards import CHECK_COLUMNS, GPU_COLUMNS, cap_text, check_rows, gpu_cells, stragglers_text
 from ecobench.report.charts import bokeh_script, chart_items
 from ecobench.report.content import MeterRow, ReportContent, TrialView, primary_figures
 from ecobench.report.drawings import Drawings, Key
@@ -113,9 +114,17 @@ def render(content: ReportContent, drawings: Drawings, *, images: Mapping[str, b
         charts=_charts(content, drawings, images),
         chart_notes={
             "power": drawings.power.note if drawings.power is not None else None,
+            "throttle": drawings.held.note if drawings.held is not None else None,
             "energy": "Whiskers are the instrument interval (k = 2).",
         },
         trials=[_trial_row(content, view) for view in content.trials],
+        gpus=[(gpu, tuple(zip(GPU_COLUMNS, gpu_cells(gpu), strict=True))) for gpu in summary.gpus],
+        cap=cap_text(summary),
+        stragglers=stragglers_text(summary.gpus),
+        checks=[
+            (name, tuple(zip(CHECK_COLUMNS, cells, strict=True)), why)
+            for name, cells, why in check_rows([view.record for view in content.trials])
+        ],
         opinions=[
             _opinion_row(view.record.index, one)
             for view in content.trials
@@ -123,7 +132,13 @@ def render(content: ReportContent, drawings: Drawings, *, images: Mapping[str, b
             for one in view.record.result.second_opinions
         ],
         meters=[_meter_view(row) for row in content.meters],
-        bases=list(dict.fromkeys((meter.interface, meter.counted, meter.basis) for meter in content.run.meters)),
+        bases=list(
+            dict.fromkeys(
+                (meter.interface, meter.counted, meter.basis)
+                for meter in content.run.meters
+                if meter.kind.carries_energy
+            )
+        ),
         flags=grouped_flags(summary.flags),
         words=[f"{kind.value}: {EVIDENCE_IN_WORDS[kind]}" for kind in kinds]
         + [f"{boundary.value}: {BOUNDARY_IN_WORDS[boundary]}" for boundary in boundaries],
@@ -163,10 +178,11 @@ def _show_controls(value: object) -> object:
 
 def _charts(content: ReportContent, drawings: Drawings, images: Mapping[str, bytes]) -> list[ChartView]:
     items = chart_items(drawings)
-    loss, power, phases = drawings.loss, drawings.power, drawings.phases
+    loss, power, held, phases = drawings.loss, drawings.power, drawings.held, drawings.phases
     known = {
         "loss": ("Loss against what it cost", sentences.loss_sentence(content), loss.keys if loss else ()),
         "power": ("Power over time", sentences.power_sentence(content), power.keys if power else ()),
+        "throttle": ("What held the GPUs back", cap_text(content.summary) or "", held.keys if held else ()),
         "energy": ("Energy by phase", sentences.phases_sentence(content), phases.keys if phases else ()),
         "time": ("Time by phase", sentences.phases_sentence(content), ()),
     }

@@ -6,7 +6,7 @@ Each sentence is plain text. An estimated or simulated number is marked where it
 from collections.abc import Sequence
 from typing import TypeGuard
 
-from ecobench.measurement import Evidence
+from ecobench.measurement import Evidence, MeterInfo, ReadingKind
 from ecobench.records import Figure, TrialStatus
 from ecobench.report.content import PhaseBar, ReportContent, TrialView, scoped_figure
 from ecobench.report.losses import LossLine
@@ -149,14 +149,18 @@ def _meter_words(content: ReportContent) -> str:
     if not meters:
         return "No meter was used: the run has speed and loss, and no energy."
     words = []
-    for interface in dict.fromkeys(meter.interface for meter in meters):
-        mine = [meter for meter in meters if meter.interface == interface]
+    # One clause for each way of reading: a GPU's counter, its polled power, a processor's counter.
+    ways: dict[tuple[str, ReadingKind, Evidence], list[MeterInfo]] = {}
+    for meter in meters:
+        if meter.kind.carries_energy:
+            ways.setdefault((meter.interface, meter.kind, meter.evidence), []).append(meter)
+    for (interface, reading, evidence), mine in ways.items():
         domains = ", ".join(dict.fromkeys(meter.domain for meter in mine))
         rates = sorted({1e9 / meter.period_ns for meter in mine})
-        how = "estimated through" if mine[0].evidence is Evidence.EST else "read through"
-        kind = mine[0].kind.value.replace("_", " ")
+        how = "estimated through" if evidence is Evidence.EST else "read through"
+        kind = reading.value.replace("_", " ")
         words.append(
-            f"{domains} ({kind}, {mine[0].evidence.value}) {how} {interface} at "
+            f"{domains} ({kind}, {evidence.value}) {how} {interface} at "
             f"{' and '.join(format_number(rate, digits=2) for rate in rates)} Hz"
         )
     return f"Energy: {'; '.join(words)}."

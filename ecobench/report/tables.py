@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ecobench.measurement import Evidence, QualityFlag, Severity
 from ecobench.records import Figure, PhaseSummary, RunRecord, RunSummary, TrialStatus
+from ecobench.report.boards import GPU_COLUMNS, cap_text, gpu_cells
 from ecobench.report.quantities import (
     EVIDENCE_IN_WORDS,
     count_text,
@@ -58,6 +59,7 @@ def result_block(run: RunRecord, summary: RunSummary, *, report_path: Path | Non
         [],
         _figure_table(summary),
         _phase_table(summary.phases),
+        _gpu_table(summary),
         _section("not counted", summary.not_counted),
         _flag_lines(summary.flags),
         _section("second opinion", summary.second_opinion),
@@ -148,6 +150,14 @@ def _phase_table(phases: Sequence[PhaseSummary]) -> list[str]:
     if any(phase.is_measured for phase in phases):
         lines.append("* the measured phase")
     return [*lines, ""]
+
+
+def _gpu_table(summary: RunSummary) -> list[str]:
+    if not summary.gpus:
+        return []
+    rows = [(_plain(gpu.domain), *gpu_cells(gpu)) for gpu in summary.gpus]
+    lines = _table(("gpu", *GPU_COLUMNS), rows, widths=(10, 12, 12, 20, 12, 14, 9))
+    return [*lines, *_wrapped(cap_text(summary) or ""), ""]
 
 
 def _figure_row(figure: Figure) -> tuple[str, ...]:

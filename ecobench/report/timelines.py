@@ -1,4 +1,4 @@
-"""Power over time from meters' traces, thinned for drawing such that every peak stays. Pure.
+"""Power over time from meters' traces, and what held GPUs back, thinned for drawing such that every peak stays. Pure.
 
 A power line is a staircase: `power_w[i]` holds from `time_s[i]` to `time_s[i + 1]`; the last value is the one before it
 again, so that the staircase has its last step.
@@ -11,11 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ecobench.energy import Trace, power_curve
-from ecobench.measurement import Boundary, Evidence
+from ecobench.measurement import Boundary, Evidence, ReadingKind
 from ecobench.units import NS_PER_S
 
 # Twice as many points are drawn: enough for a chart 1200 pixels wide.
 N_BUCKETS = 600
+
+# What a counter of time counts, in words.
+HOLDS = {
+    "power_cap_ns": "power limit",
+    "thermal_slowdown_ns": "heat",
+    "sw_thermal_ns": "heat (driver)",
+    "hw_thermal_ns": "heat (board)",
+    "power_brake_ns": "power brake",
+}
 
 FloatArray = NDArray[np.float64]
 
@@ -34,6 +43,38 @@ class PowerLine:
     @property
     def peak_w(self) -> float:
         return max(self.power_w)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldLine:
+    """How much of the time one GPU was held back by one cause, as steps between readings, 0 to 100 %."""
+
+    domain: str
+    cause: str
+    time_s: tuple[float, ...]
+    held_percent: tuple[float, ...]
+
+
+def held_line(trace: Trace, *, origin_ns: int) -> HeldLine | None:
+    """What held a GPU back over time; None for other meters, and where nothing of that kind ever did. The power limit
+    is drawn even where it never did.
+    """
+    cause = HOLDS.get(trace.info.quantity or "")
+    if trace.info.kind is not ReadingKind.TIME_COUNTER or cause is None or len(trace.time_ns) < 2:
+        return None
+    held_s = np.diff(trace.raw) * trace.info.si_per_count
+    if trace.info.quantity != "power_cap_ns" and not np.any(held_s > 0):
+        return None
+    percent = np.clip(held_s / (np.diff(trace.time_ns) / NS_PER_S), 0, 1) * 100
+    time_s, steps = thin_steps(
+        (trace.time_ns - origin_ns) / NS_PER_S, np.append(percent, percent[-1]), n_buckets=N_BUCKETS
+    )
+    return HeldLine(
+        domain=trace.info.domain,
+        cause=cause,
+        time_s=tuple(round(float(time), 4) for time in time_s),
+        held_percent=tuple(round(float(each), 3) for each in steps),
+    )
 
 
 def power_line(trace: Trace, *, origin_ns: int) -> PowerLine | None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ecobench.measurement import Boundary, Evidence, Interval, MeterInfo, ReadingKind, Segment, Window
 from ecobench.trace import Trace
-from tests.support.nvml_truth import GpuTruth, Piece, SensorTruth
+from nvml_truth import GpuTruth, Piece, SensorTruth
 
 S = 1_000_000_000
 MS = 1_000_000
@@ -147,3 +147,32 @@ def _piece(one: Stretch, start_ns: int, stop_ns: int | None) -> Piece:
 
 def _sensor(phase_ns: int, *, window_ms: int, gain: float) -> SensorTruth:
     return SensorTruth(period_ns=100 * MS, phase_ns=phase_ns, window_ns=window_ms * MS, gain=gain, offset_w=0)
+
+
+def told(quantity: str, values: dict[float, float], *, domain: str = "gpu:0", si_per_count: float = 1.0) -> Trace:
+    """A gauge, or a counter of time where `quantity` ends in `_ns`, that read these values at these seconds."""
+    kind = ReadingKind.TIME_COUNTER if quantity.endswith("_ns") else ReadingKind.GAUGE
+    info = dataclasses.replace(
+        power_info(kind, domain, Evidence.G0),
+        quantity=quantity,
+        device=f"GPU-{domain[-1]}",
+        period_ns=S,
+        si_per_count=1e-9 if kind is ReadingKind.TIME_COUNTER else si_per_count,
+        max_power_w=None,
+    )
+    raw = [round(value / info.si_per_count) for value in values.values()]
+    return Trace(
+        info=info,
+        time_ns=np.array([round(at * S) for at in values], dtype=np.int64),
+        raw=np.array(raw, dtype=np.int64),
+    )
+
+
+def held(quantity: str, *, share: float, until_s: int = 80, domain: str = "gpu:0") -> Trace:
+    """A counter of time that counts `share` of each second."""
+    return told(quantity, {float(at): 1000 + share * at for at in range(until_s + 1)}, domain=domain)
+
+
+def steadily(quantity: str, value: float, *, until_s: int = 80, domain: str = "gpu:0", **changes: float) -> Trace:
+    """A gauge that says the same every second."""
+    return told(quantity, {float(at): value for at in range(until_s + 1)}, domain=domain, **changes)

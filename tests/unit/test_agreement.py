@@ -6,14 +6,14 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from board_traces import Board, steady, wave, window
 from ecobench.agreement import judge, polled_beats, trimmed, window_energies
 from ecobench.aliasing import SensorPeriod, beat_of, mean_step_s, observed_period
 from ecobench.energy import boundary_energies, domain_energy
 from ecobench.measurement import CheckVerdict, EnergyCheck, Evidence, ReadingKind, Window
 from ecobench.trace import Trace
 from ecobench.transcript import Transcript
-from tests.support.board_traces import Board, steady, wave, window
-from tests.support.records_for_tests import hello, phase_start, phase_stop, step, transcript
+from records_for_tests import hello, phase_start, phase_stop, step, transcript
 
 S = 1_000_000_000
 TRAIN = (10.0, 70.0)

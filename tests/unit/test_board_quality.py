@@ -2,15 +2,17 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
+from board_traces import Board, held, steadily, steady, told, wave, window
+from ecobench.gpu_records import CapState
 from ecobench.measurement import QualityFlag, Severity
 from ecobench.records import TrialResult
 from ecobench.result import evaluate_trial
 from ecobench.trace import Trace
 from ecobench.transcript import Transcript
-from tests.support.board_traces import Board, steady, wave, window
-from tests.support.records_for_tests import (
+from records_for_tests import (
     END,
     but,
     goodbye,
@@ -121,3 +123,80 @@ def test_without_steps_or_changes_nobody_can_tell_whether_power_is_aliased() -> 
     flat = Board(load=(steady(0, 400),)).instant(80)
 
     assert len(flags_of(evaluated([flat], training(95)), "aliasing_unknown")) == 1
+
+
+def test_what_held_boards_back_is_flagged_with_how_much_of_the_time() -> None:
+    """Heat for 3 % of the window; the brake for 0.4 %, which is not worth a word; 12 C warmer at the end."""
+    board = stepping(95)
+    warming = told("temperature_c", {float(at): 40 + at / 5 for at in range(81)}, si_per_count=0.1)
+    traces = [board.counter(80), board.instant(80), warming]
+    traces += [held("hw_thermal_ns", share=0.03), held("power_brake_ns", share=0.004)]
+
+    result = evaluated(traces, training(95))
+
+    (throttled,) = flags_of(result, "throttled")
+    assert throttled.evidence == "gpu:0: held back by heat for 3 % of the window"
+    # 61 readings: the last 6 are 55 s after the first 6, at 0.2 C/s.
+    (drift,) = flags_of(result, "temperature_drift")
+    assert drift.evidence.startswith("gpu:0: +11 C")
+
+
+def test_a_limit_that_holds_one_gpu_and_not_the_other_is_flagged() -> None:
+    """95 % of the time against 0.2 %: the node is `partly` bound, and says which is which."""
+    first, second = stepping(95), stepping(95, domain="gpu:1", seed=3)
+    traces = [one.counter(80) for one in (first, second)] + [one.instant(80) for one in (first, second)]
+    traces += [held("power_cap_ns", share=0.95), held("power_cap_ns", share=0.002, domain="gpu:1")]
+
+    result = evaluated(traces, training(95))
+
+    (flag,) = flags_of(result, "unequal_caps")
+    assert flag.evidence.endswith("gpu:0 95 %, gpu:1 0.2 %")
+    assert result.cap_state is CapState.PARTLY
+    assert [one.cap_state for one in result.gpus] == [CapState.BOUND, CapState.NEVER_BOUND]
+
+
+@pytest.mark.parametrize(("limit_w", "severity"), [(510, None), (505, Severity.WARNING), (460, Severity.INVALID)])
+def test_more_power_than_the_limit_allows_is_no_power(limit_w: float, severity: Severity | None) -> None:
+    """0.6 x 650 + 0.4 x 300 = 510 W with a gain of 1.018, 519 W: 1.8 % over 510 W, 2.8 % over 505, 13 % over 460."""
+    board = stepping(95, counter_gain=1.018, power_gain=1.018)
+    limit = steadily("limit_enforced_w", limit_w, si_per_count=1e-3)
+
+    found = flags_of(evaluated([board.counter(80), board.instant(80), limit], training(95)), "over_limit")
+
+    assert [flag.severity for flag in found] == ([] if severity is None else [severity])
+
+
+def test_less_power_than_before_the_launch_is_flagged() -> None:
+    """320 W before the launch, by somebody else's work; 100 W while the workload, which uses another GPU, runs."""
+    board = Board(load=(wave(0, 730, high_w=330, low_w=310), wave(5, 730, high_w=110, low_w=90)))
+
+    (flag,) = flags_of(evaluated([board.counter(80), board.instant(80)], training(95)), "under_idle")
+
+    assert "W before the launch" in flag.evidence
+
+
+def test_a_sensor_that_froze_is_told_from_one_that_is_steady() -> None:
+    """Power of 650 W from 30 s on, read as the 400 W of before: frozen. A plateau at 400 W that reads 400 W is not."""
+    board = Board(load=(IDLE, steady(10, 400), steady(30, 650), IDLE_AFTER))
+    seen = board.instant(80)
+    stuck = np.where((seen.time_ns > 20 * S) & (seen.time_ns < 70 * S), 400_000, seen.raw)
+    frozen = Trace(info=seen.info, time_ns=seen.time_ns, raw=stuck)
+    plateau = Board(load=(IDLE, steady(10, 400), IDLE_AFTER))
+
+    (flag,) = flags_of(evaluated([board.counter(80), frozen], training(95)), "frozen_sensor")
+
+    assert flag.evidence.startswith("gpu:0: power stood at 400.0 W for ")
+    assert flags_of(evaluated([plateau.counter(80), plateau.instant(80)], training(95)), "frozen_sensor") == []
+
+
+def test_segments_of_less_than_10_s_are_flagged() -> None:
+    """Six segments of 9 s with validations of 1 s between."""
+    board = stepping(95)
+    events = []
+    for index in range(6):
+        events += [phase_start((10 + 10 * index) * S), phase_stop((19 + 10 * index) * S)]
+    said = transcript(hello(2 * S), *events, goodbye(70 * S))
+
+    (flag,) = flags_of(evaluated([board.counter(80), board.instant(80)], said), "short_segments")
+
+    assert flag.evidence.startswith("6 of 6 segments of `train` are under 10 s")
