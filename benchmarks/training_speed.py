@@ -36,10 +36,12 @@ sys.path[:0] = [str(ROOT), str(ROOT / "workloads" / "nanogpt")]
 
 from parameters import MANIFEST, parse_parameters  # noqa: E402  # the workload's files are found by the line above
 from ranks import join_ranks, set_threads  # noqa: E402
+from recipe import TEXTS  # noqa: E402
 from tokens import default_folder, tokenize  # noqa: E402
-from train import VOCABULARY, Trainer, make_trainer  # noqa: E402
+from train import Trainer, make_trainer  # noqa: E402
 
 BARS = {"forward and backward": 0.95, "whole step": 0.80}
+VOCABULARY = TEXTS["stdlib"].vocabulary
 SMALL_STD = 0.02
 
 
@@ -140,17 +142,17 @@ def run(trainer: Trainer, args: Namespace, options: Namespace) -> list[Compariso
     lanes = trainer.loader.next_step()
 
     def plain_gradients() -> None:
-        for part in lanes.split(args.micro_batch):
+        for part in lanes.split(int(args.micro_batch)):
             plain(*part).backward()
         adamw.zero_grad(set_to_none=True)
 
     def our_gradients() -> None:
-        for part in lanes.split(args.micro_batch):
+        for part in lanes.split(int(args.micro_batch)):
             trainer.loss_of(part).backward()  # type: ignore[no-untyped-call]
         trainer.optimizers.clear()
 
     def plain_step() -> None:
-        for part in trainer.loader.next_step().split(args.micro_batch):
+        for part in trainer.loader.next_step().split(int(args.micro_batch)):
             plain(*part).backward()
         nn.utils.clip_grad_norm_(plain.parameters(), 1.0)
         adamw.step()

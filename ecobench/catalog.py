@@ -131,12 +131,12 @@ def _optional(said: Mapping[str, object], key: str, kind: type[T]) -> T | None:
 
 
 def make_data(workload: Workload, source: DataSource) -> None:
-    """Have the workload make its data; what it prints goes to stderr.
+    """Have the workload make its data, or fetch it; what it prints goes to stderr.
 
     Raises:
         WorkloadError: it failed.
     """
-    _run(workload, source.tokenize, capture=False)
+    _run(workload, source.get, capture=False)
 
 
 def _run(workload: Workload, command: str, *, capture: bool) -> "subprocess.CompletedProcess[str]":
@@ -156,6 +156,11 @@ def _run(workload: Workload, command: str, *, capture: bool) -> "subprocess.Comp
         raise WorkloadError(
             f"`{command}` does not start: {error}", hint=f"see [data] in {workload.path / MANIFEST}"
         ) from None
+    if done.returncode != 0 and not capture:
+        raise WorkloadError(
+            f"{workload.manifest.name}: its data command failed with exit code {done.returncode}, see above",
+            hint=f"it is `{command}`, run in {workload.path}",
+        )
     if done.returncode != 0:
         last = (done.stderr or "").strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
         raise WorkloadError(

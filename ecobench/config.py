@@ -4,17 +4,18 @@ Pure: text in, frozen records out. Unknown keys are refused with a suggestion, a
 of range: a typo never becomes a default.
 """
 
-import math
 import shlex
 import string
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar, get_args
 
 from ecobench.errors import ManifestError, RequestError
+from ecobench.hardware import Architecture, Gpu, Needs, describe_gpus, ranks_for
 from ecobench.parameters import Parameter, ParameterType, suggest
 from ecobench.records import ParameterValue, Target
+from ecobench.table import TableReader
 from ecobench.units import parse_duration_s
 
 Hardware = Literal["cpu", "gpu"]
@@ -24,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
-    """A named set of values for one kind of hardware."""
+    """A named set of values for one kind of hardware; 0 ranks are one a GPU."""
 
     name: str
     hardware: Hardware
@@ -32,16 +33,22 @@ class Preset:
     parameters: Mapping[str, ParameterValue]
     environment: Mapping[str, str]
     target: Target | None
+    needs: Needs = field(default_factory=Needs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSource:
-    """Data that presets need, and the two commands that make it and tell about it."""
+    """Data that presets need, and the two commands that get it and tell about it.
+
+    Attributes:
+        get: makes it on this machine, or downloads it.
+    """
 
     name: str
     summary: str
     presets: tuple[str, ...]
-    tokenize: str
+    get: str
+    is_download: bool
     info: str
 
 
@@ -90,7 +97,7 @@ def parse_manifest(text: str, *, where: str) -> Manifest:
         table = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also numbers of thousands of digits, and tables without end
         raise ManifestError(f"{where}: {error}", hint="workload.toml is TOML; see docs/reference/workload.md") from None
-    reader = _Reader(table, where=where)
+    reader = TableReader(table, where=where)
     parameters = {name: _parse_parameter(name, sub) for name, sub in reader.tables("parameters").items()}
     presets = {name: _parse_preset(name, sub, parameters) for name, sub in reader.tables("presets").items()}
     if not presets:
@@ -122,7 +129,7 @@ def parse_manifest(text: str, *, where: str) -> Manifest:
         raise ManifestError(
             f"{where}: name `{manifest.name}`", hint="letters, digits, - and _ only: it is part of run ids"
         )
-    for command in (manifest.command, *(one for source in data.values() for one in (source.tokenize, source.info))):
+    for command in (manifest.command, *(one for source in data.values() for one in (source.get, source.info))):
         expand_command(command, python="python", ranks=1)
     return manifest
 
@@ -133,8 +140,9 @@ def choose(
     preset: str | None,
     hardware: Hardware,
     settings: Iterable[str] = (),
+    gpus: Sequence[Gpu] = (),
 ) -> Choice:
-    """The preset asked for (else the first for this hardware), with `settings` (`NAME=VALUE`) over it.
+    """The preset asked for (else the first that this hardware meets the needs of), with `settings` over it.
 
     `ranks` is not a parameter of the workload but may be set the same way.
 
@@ -144,16 +152,21 @@ def choose(
     if preset is not None:
         chosen = _lookup(preset, manifest.presets, what="preset", where=manifest.name, error=RequestError)
     else:
-        fitting = [one for one in manifest.presets.values() if one.hardware == hardware]
+        fitting = [
+            one
+            for one in manifest.presets.values()
+            if one.hardware == hardware and (not gpus or one.needs.are_met_by(gpus))
+        ]
         if not fitting:
             names = ", ".join(manifest.presets)
+            machine = describe_gpus(gpus) if gpus else f"{hardware} only"
             raise RequestError(
-                f"{manifest.name} has no preset for a machine with {hardware} only", hint=f"--preset {names}"
+                f"{manifest.name} has no preset for a machine with {machine}", hint=f"name one: --preset {names}"
             )
         chosen = fitting[0]
     values: dict[str, ParameterValue] = {name: one.default for name, one in manifest.parameters.items()}
     values.update(chosen.parameters)
-    ranks = chosen.ranks
+    ranks = chosen.ranks or ranks_for(gpus)
     for setting in settings:
         name, equals, text = setting.partition("=")
         name = name.strip().replace("-", "_")
@@ -164,7 +177,7 @@ def choose(
                 raise RequestError(
                     f"`--set {setting}`: {manifest.name} does not start ranks", hint="its command has no {ranks}"
                 )
-            ranks_parameter = Parameter(name="ranks", type="int", default=chosen.ranks, minimum=1, help="processes")
+            ranks_parameter = Parameter(name="ranks", type="int", default=ranks, minimum=1, help="processes")
             ranks = int(ranks_parameter.parse(text.strip()))
             continue
         known = _lookup(name, manifest.parameters, what="parameter", where=manifest.name, error=RequestError)
@@ -205,60 +218,7 @@ def _fill(word: str, fields: Mapping[str, str]) -> str:
     return "".join(filled)
 
 
-class _Reader:
-    """A TOML table that is emptied key by key; what is left over at the end was not understood."""
-
-    def __init__(self, table: Mapping[str, object], *, where: str) -> None:
-        self._table = dict(table)
-        self._taken: list[str] = []
-        self.where = where
-
-    def take(self, key: str, kind: type[T]) -> T:
-        if key not in self._table:
-            near = suggest(key, self._table) if self._table else "the table is empty"
-            raise ManifestError(
-                f"{self.where}: `{key}` is missing", hint=near.replace("did you mean", "is it written as")
-            )
-        value = self.take_or(key, kind, None)
-        assert value is not None
-        return value
-
-    def take_or(self, key: str, kind: type[T], default: T | None) -> T | None:
-        self._taken.append(key)
-        if key not in self._table:
-            return default
-        value = self._table.pop(key)
-        if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-            value = _finite_float(value, where=f"{self.where}: `{key}`")
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise ManifestError(f"{self.where}: `{key}` is {value!r}", hint=f"it is a {kind.__name__}")
-        return value
-
-    def table(self, key: str) -> "_Reader":
-        return _Reader(self.take_or(key, dict, {}) or {}, where=f"{self.where}: {key}")
-
-    def table_or_none(self, key: str) -> "_Reader | None":
-        is_there = key in self._table
-        found = self.table(key)
-        return found if is_there else None
-
-    def tables(self, key: str) -> dict[str, "_Reader"]:
-        found = {}
-        for name, value in (self.take_or(key, dict, {}) or {}).items():
-            if not isinstance(value, dict):
-                raise ManifestError(f"{self.where}: {key}.{name} is {value!r}", hint=f"it is a table, [{key}.{name}]")
-            found[name] = _Reader(value, where=f"{self.where}: {key}.{name}")
-        return found
-
-    def rest(self) -> dict[str, object]:
-        return dict(self._table)
-
-    def close(self) -> None:
-        for key in self._table:
-            raise ManifestError(f"{self.where}: unknown key `{key}`", hint=suggest(key, self._taken))
-
-
-def _parse_parameter(name: str, reader: _Reader) -> Parameter:
+def _parse_parameter(name: str, reader: TableReader) -> Parameter:
     if name == "ranks":
         raise ManifestError(f"{reader.where} is taken", hint="ranks belong to presets: ranks = 2, --set ranks=2")
     if not name.isidentifier():
@@ -291,7 +251,7 @@ def _parse_parameter(name: str, reader: _Reader) -> Parameter:
     return parameter
 
 
-def _parse_preset(name: str, reader: _Reader, parameters: Mapping[str, Parameter]) -> Preset:
+def _parse_preset(name: str, reader: TableReader, parameters: Mapping[str, Parameter]) -> Preset:
     hardware = reader.take("hardware", str)
     if hardware not in get_args(Hardware):
         raise ManifestError(f"{reader.where}: hardware `{hardware}`", hint=suggest(hardware, get_args(Hardware)))
@@ -302,9 +262,9 @@ def _parse_preset(name: str, reader: _Reader, parameters: Mapping[str, Parameter
         )
         sub.close()
     environment = reader.table("environment")
-    ranks = reader.take_or("ranks", int, 1) or 0
-    if ranks < 1:
-        raise ManifestError(f"{reader.where}: ranks = {ranks}", hint="at least 1")
+    ranks = reader.take_or("ranks", int, 1)
+    if ranks is None or ranks < 0 or (ranks == 0 and hardware == "cpu"):
+        raise ManifestError(f"{reader.where}: ranks = {ranks}", hint="at least 1, or with GPUs 0: one a GPU")
     preset = Preset(
         name=name,
         hardware=hardware,  # type: ignore[arg-type]  # checked against the literal's own values above
@@ -312,33 +272,55 @@ def _parse_preset(name: str, reader: _Reader, parameters: Mapping[str, Parameter
         parameters=_parse_values(reader, parameters),
         environment={key: environment.take(key, str) for key in environment.rest()},
         target=target,
+        needs=_parse_needs(reader.table("needs")),
     )
     reader.close()
     return preset
 
 
-def _parse_data(name: str, reader: _Reader, presets: Mapping[str, Preset]) -> DataSource:
+def _parse_needs(reader: TableReader) -> Needs:
+    architecture = reader.take_or("architecture", str, None)
+    if architecture is not None and architecture not in get_args(Architecture):
+        hint = suggest(architecture, get_args(Architecture))
+        raise ManifestError(f"{reader.where}: architecture `{architecture}`", hint=hint)
+    needs = Needs(
+        gpus=reader.take_or("gpus", int, 1) or 0,
+        architecture=architecture,  # type: ignore[arg-type]  # checked against the literal's own values above
+        memory_gib=reader.take_or("memory_gib", float, 0.0) or 0.0,
+        is_by_name_only=reader.take_or("by_name_only", bool, False) or False,  # noqa: FBT003  # a default, as above
+    )
+    reader.close()
+    return needs
+
+
+def _parse_data(name: str, reader: TableReader, presets: Mapping[str, Preset]) -> DataSource:
+    made, downloaded = reader.take_or("tokenize", str, None), reader.take_or("download", str, None)
+    if (made is None) == (downloaded is None):
+        raise ManifestError(
+            f"{reader.where}: needs `tokenize` or `download`", hint="one of them: the command that gets the data"
+        )
     source = DataSource(
         name=name,
         summary=reader.take("summary", str),
         presets=tuple(
             _lookup(str(one), presets, what="preset", where=reader.where).name for one in reader.take("presets", list)
         ),
-        tokenize=reader.take("tokenize", str),
+        get=made or downloaded or "",
+        is_download=made is None,
         info=reader.take("info", str),
     )
     reader.close()
     return source
 
 
-def _parse_points(parameter: Parameter, preset: str, reader: _Reader) -> tuple[ParameterValue, ...]:
+def _parse_points(parameter: Parameter, preset: str, reader: TableReader) -> tuple[ParameterValue, ...]:
     points = tuple(_check(parameter, value, where=reader.where) for value in reader.take(preset, list))
     if not points or len(set(points)) < len(points):
         raise ManifestError(f"{reader.where}: {preset} = {list(points)}", hint="at least one point, each once")
     return points
 
 
-def _parse_smoke(reader: _Reader, presets: Mapping[str, Preset], parameters: Mapping[str, Parameter]) -> Smoke:
+def _parse_smoke(reader: TableReader, presets: Mapping[str, Preset], parameters: Mapping[str, Parameter]) -> Smoke:
     smoke = Smoke(
         preset=_lookup(reader.take("preset", str), presets, what="preset", where=reader.where).name,
         parameters=_parse_values(reader, parameters),
@@ -348,7 +330,7 @@ def _parse_smoke(reader: _Reader, presets: Mapping[str, Preset], parameters: Map
     return smoke
 
 
-def _parse_values(reader: _Reader, parameters: Mapping[str, Parameter]) -> dict[str, ParameterValue]:
+def _parse_values(reader: TableReader, parameters: Mapping[str, Parameter]) -> dict[str, ParameterValue]:
     sub = reader.table("parameters")
     values = {}
     for name, value in sub.rest().items():
@@ -356,21 +338,11 @@ def _parse_values(reader: _Reader, parameters: Mapping[str, Parameter]) -> dict[
     return values
 
 
-def _parse_timeout(reader: _Reader) -> float:
+def _parse_timeout(reader: TableReader) -> float:
     try:
         return parse_duration_s(reader.take("timeout", str))
     except RequestError as error:
         raise ManifestError(f"{reader.where}: timeout: {error.message}", hint=error.hint) from None
-
-
-def _finite_float(value: float, *, where: str) -> float:
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise ManifestError(f"{where} is {str(value)[:40]}", hint="it is a finite number")
-    return number
 
 
 def _check(parameter: Parameter, value: object, *, where: str) -> ParameterValue:

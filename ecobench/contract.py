@@ -52,7 +52,7 @@ def check_workload(name_or_path: str) -> TrialRecord:
     for source in workload.manifest.data.values():
         if smoke.preset in source.presets and not read_data_info(workload, source).is_present:
             make_data(workload, source)
-            assert read_data_info(workload, source).is_present, f"[data.{source.name}] tokenize made nothing"
+            assert read_data_info(workload, source).is_present, f"[data.{source.name}] made nothing"
     preset = workload.manifest.presets[smoke.preset]
     defaults = {name: one.default for name, one in workload.manifest.parameters.items()}
     choice = Choice(preset=preset, ranks=preset.ranks, parameters={**defaults, **preset.parameters, **smoke.parameters})

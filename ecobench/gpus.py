@@ -59,6 +59,11 @@ def select_gpus(typed: str | None, environment: Mapping[str, str], boards: Seque
     return Selection(_named(entries, boards, option=option), option)
 
 
+def visible(gpus: Sequence[GpuId]) -> dict[str, str]:
+    """The environment in which a program sees these GPUs, in this order, whatever their indices."""
+    return {VISIBLE: ",".join(gpu.uuid for gpu in gpus), ORDER: "PCI_BUS_ID"}
+
+
 def _split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",")]
 

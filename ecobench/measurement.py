@@ -225,3 +225,53 @@ class EnergyCheck:
     is_aliased: bool | None
     verdict: CheckVerdict
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZeusReading:
+    """What Zeus said of one GPU, as it said it; `energy_j` None: it said nothing."""
+
+    domain: str
+    uuid: str
+    energy_j: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZeusWindow:
+    """One window of Zeus around the workload, with stamps of our own.
+
+    Attributes:
+        version: Zeus's own; None where it never got so far.
+        start_ns: middle of the call that opened the window, `stop_ns` of the one that closed it.
+        start_call_ns: how long that call took; Zeus reads board after board in it.
+        note: why there is no window; None where there is one.
+    """
+
+    version: str | None
+    start_ns: int | None
+    stop_ns: int | None
+    start_call_ns: int | None
+    stop_call_ns: int | None
+    readings: tuple[ZeusReading, ...]
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecondOpinion:
+    """Another program's energy of one domain, and ours over exactly its window.
+
+    Attributes:
+        source: which program.
+        relation: what it shares with our reading: `same source` is the same counter.
+        theirs_j: None where it gave no energy.
+        ratio: `theirs_j` / `ours_j`.
+        note: what to know of it: why a number is missing, or what the difference is.
+    """
+
+    domain: str
+    source: str
+    relation: str
+    theirs_j: float | None
+    ours_j: float | None
+    ratio: float | None
+    note: str | None

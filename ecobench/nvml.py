@@ -54,6 +54,16 @@ class LostBoard(NamedTuple):
     reason: str
 
 
+class Limits(NamedTuple):
+    """Power limits of a board in W; None for what it does not tell."""
+
+    requested_w: float | None
+    enforced_w: float | None
+    default_w: float | None
+    min_w: float | None
+    max_w: float | None
+
+
 class Boards(NamedTuple):
     """All boards in the driver's order."""
 
@@ -105,6 +115,17 @@ def find_boards() -> Boards:
         else:
             found.append(FoundBoard(index, uuid, name, handle))
     return Boards(tuple(found), tuple(lost))
+
+
+def read_limits(board: FoundBoard) -> Limits:
+    """As they stand now."""
+    low_mw, high_mw = ask(pynvml.nvmlDeviceGetPowerManagementLimitConstraints, board.handle) or (None, None)
+    single = (
+        ask(pynvml.nvmlDeviceGetPowerManagementLimit, board.handle),
+        ask(pynvml.nvmlDeviceGetEnforcedPowerLimit, board.handle),
+        ask(pynvml.nvmlDeviceGetPowerManagementDefaultLimit, board.handle),
+    )
+    return Limits(*(None if one is None else one / 1000 for one in (*single, low_mw, high_mw)))
 
 
 def has_mig(board: FoundBoard) -> bool:

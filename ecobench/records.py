@@ -21,6 +21,8 @@ from ecobench.measurement import (
     MeterAbsence,
     MeterInfo,
     QualityFlag,
+    SecondOpinion,
+    ZeusWindow,
 )
 
 SCHEMA = 1
@@ -123,6 +125,7 @@ class TrialResult:
     flags: tuple[QualityFlag, ...]
     gpus: tuple[GpuConditions, ...] = ()
     cap_state: CapState | None = None
+    second_opinions: tuple[SecondOpinion, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +207,7 @@ class TrialEnd:
         interrupted_by: the signal that ended the run, by name.
         last_words: last line of the workload's stderr, where it did not end well.
         controls: what was set on the machine and put back.
+        zeus: Zeus's window around the workload; None where it was not asked.
     """
 
     times: TrialTimes
@@ -215,6 +219,7 @@ class TrialEnd:
     interrupted_by: str | None
     last_words: str | None
     controls: tuple[ControlRecord, ...] = ()
+    zeus: ZeusWindow | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,6 +357,7 @@ class RunSummary:
         not_counted: what the energy does not include, in words.
         to_improve: what would make the numbers better on this machine.
         cap_state: over all GPUs and trials; None without a GPU.
+        second_opinion: what Zeus said beside us, in words, trial by trial; empty where it was not asked.
     """
 
     schema: int
@@ -369,3 +375,4 @@ class RunSummary:
     to_improve: tuple[str, ...]
     gpus: tuple[GpuSummary, ...] = ()
     cap_state: CapState | None = None
+    second_opinion: tuple[str, ...] = ()

@@ -8,6 +8,7 @@ from ecobench.agreement import polled_beats, window_energies
 from ecobench.conditions import cap_state, gpu_conditions
 from ecobench.energy import boundary_energies, counter_breaks
 from ecobench.gpu_records import GpuConditions
+from ecobench.opinion import second_opinions
 from ecobench.records import (
     SCHEMA,
     MetricValue,
@@ -127,6 +128,7 @@ def evaluate_trial(
         flags=tuple(flags),
         gpus=gpus,
         cap_state=cap_state(one.cap_state for one in gpus),
+        second_opinions=second_opinions(end.zeus, traces),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from ecobench.measurement import MeterInfo
+from ecobench.measurement import MeterInfo, ZeusWindow
 from ecobench.records import ControlRecord
 
 
@@ -74,6 +74,22 @@ class Control(Protocol):
 
     def restore(self) -> tuple[ControlRecord, ...]:
         """Put back what `prepare` found, and verify it. Never raises; may be called again."""
+        ...
+
+
+class SecondOpinion(Protocol):
+    """Another program that measures the same beside us, in a process of its own. No call raises for what it does."""
+
+    def await_ready(self) -> None:
+        """Return once it is ready, or given up."""
+        ...
+
+    def begin(self) -> None:
+        """Have it open its window."""
+        ...
+
+    def end(self) -> ZeusWindow:
+        """Have it close its window; what it said, or a note."""
         ...
 
 

@@ -24,6 +24,7 @@ from ecobench.figure import (
 )
 from ecobench.gpu_summary import cap_state_of, gpu_summaries
 from ecobench.measurement import BoundaryEnergy, Evidence, QualityFlag, Severity
+from ecobench.opinion import opinion_text
 from ecobench.quality import check_equal_work
 from ecobench.records import (
     SCHEMA,
@@ -82,6 +83,7 @@ def summarise(run: RunRecord, trials: Sequence[TrialRecord]) -> RunSummary:
         ),
         gpus=gpu_summaries(results),
         cap_state=cap_state_of(results),
+        second_opinion=_second_opinion(trials),
     )
 
 
@@ -178,6 +180,17 @@ def _not_counted(results: Sequence[TrialResult]) -> tuple[str, ...]:
     if len({boundary for boundary, _ in texts}) < 2:
         return tuple(text for _, text in texts)
     return tuple(f"{boundary}: {text}" for boundary, text in texts)
+
+
+def _second_opinion(trials: Sequence[TrialRecord]) -> tuple[str, ...]:
+    """Zeus's line for each trial; once where all say the same."""
+    lines = []
+    for trial in trials:
+        if trial.end is not None and trial.result is not None:
+            text = opinion_text(trial.end.zeus, trial.result.second_opinions)
+            lines += [f"trial {trial.index}: {text}"] if text is not None else []
+    said = {line.partition(": ")[2] for line in lines}
+    return tuple(said) if len(said) == 1 else tuple(lines)
 
 
 def _kinds(energies: Iterable[BoundaryEnergy]) -> list[FigureKind]:

@@ -1,9 +1,10 @@
 """One trial: the order of things in time, and no arithmetic.
 
     launcher up → meters open → controls: snapshot, journal, guard, set, read back
-    → sampler up, first sample of every meter seen
+    → sampler up, first sample of every meter seen → Zeus's window opens
     → lead-in → launch → … watch: events, stop rule, interrupts … → exit → lead-out
-    → sampler down → controls: checked, put back, verified → events and samples read back → result → trial.json
+    → Zeus's window closes → sampler down → controls: checked, put back, verified → events and samples read back
+    → result → trial.json
 
 A crash at any line leaves a readable folder: events and samples are on the disk as they come, and what is missing is
 only the record that can be derived from them.
@@ -24,7 +25,7 @@ from ecobench.live import EventTail, Progress, is_reached
 from ecobench.records import SCHEMA, RunSpec, TrialEnd, TrialRecord, TrialStatus, TrialTimes
 from ecobench.result import conclude_trial
 from ecobench.sampler import Sampler
-from ecobench.seams import Clock, Control, Launcher, LaunchExit, LaunchRequest, Meter
+from ecobench.seams import Clock, Control, Launcher, LaunchExit, LaunchRequest, Meter, SecondOpinion
 from ecobench.store.folders import TrialFolder, last_words
 from ecobench.store.samples import SampleWriter, compact, read_traces
 from ecobench.units import NS_PER_S, seconds
@@ -57,6 +58,7 @@ class Seams(NamedTuple):
     make_launcher: Callable[[], Launcher]
     open_meters: Callable[[int], Sequence[Meter]]
     control: Control | None = None
+    opinion: SecondOpinion | None = None
 
 
 Observer = Callable[[Progress], None]
@@ -83,6 +85,9 @@ def run_trial(
         EcobenchError: nothing could be measured (no space, no meter, no such program); what there is is on the disk.
     """
     folder.create()
+    zeus = None
+    if seams.opinion is not None:
+        seams.opinion.await_ready()
     started_utc = datetime.now(UTC).isoformat(timespec="milliseconds")
     clock = seams.clock
     launcher = seams.make_launcher()
@@ -99,6 +104,8 @@ def run_trial(
             try:
                 sampler_up_ns = clock.now_ns()
                 sampler.start()
+                if seams.opinion is not None:
+                    seams.opinion.begin()
                 clock.sleep_until(clock.now_ns() + lead_ns)
                 launch_ns = launcher.launch(_request(spec, folder, environment=os.environ))
                 watched = _Watch(
@@ -113,6 +120,8 @@ def run_trial(
                     timeout_s=timeout_s,
                 ).follow()
                 clock.sleep_until(clock.now_ns() + lead_ns)
+                if seams.opinion is not None:
+                    zeus = seams.opinion.end()
             finally:
                 sampler.stop()
             sampler.raise_failure()
@@ -155,6 +164,7 @@ def run_trial(
         interrupted_by=interruption.name if watched.was_interrupted else None,
         last_words=None if watched.exit.exit_code == 0 else last_words(folder.stderr),
         controls=controls,
+        zeus=zeus,
     )
     record = conclude_trial(
         spec,

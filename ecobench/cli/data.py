@@ -1,11 +1,16 @@
 """`ecobench data`: the token streams that workloads train on."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ecobench.cli.console import print_json, print_table, say
 from ecobench.errors import RequestError
+
+if TYPE_CHECKING:
+    from ecobench.catalog import Workload
+    from ecobench.config import DataSource
 
 app = typer.Typer(help="The data that workloads train on.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -53,18 +58,43 @@ def info(workload: WorkloadOption = "nanogpt", as_json: JsonOption = False) -> N
 @app.command()
 def tokenize(workload: WorkloadOption = "nanogpt", as_json: JsonOption = False) -> None:
     """Make a workload's token shards on this machine, without any download."""
-    from ecobench.catalog import find_workload, make_data, read_data_info
+    from ecobench.catalog import find_workload
 
     found = find_workload(workload)
-    if not found.manifest.data:
+    _get(found, [one for one in found.manifest.data.values() if not one.is_download], as_json=as_json)
+
+
+@app.command()
+def download(
+    workload: Annotated[str, typer.Argument(help="A workload's name or folder.")] = "nanogpt",
+    preset: Annotated[
+        str | None, typer.Option("--preset", metavar="P", help="For this preset; default: the first that needs any.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Fetch the data that a workload downloads: what is missing of it."""
+    from ecobench.catalog import find_workload
+    from ecobench.parameters import suggest
+
+    found = find_workload(workload)
+    if preset is not None and preset not in found.manifest.presets:
+        raise RequestError(f"unknown preset `{preset}`", hint=suggest(preset, found.manifest.presets))
+    sources = [one for one in found.manifest.data.values() if one.is_download]
+    _get(found, [one for one in sources if preset is None or preset in one.presets][:1], as_json=as_json)
+
+
+def _get(workload: "Workload", sources: "Sequence[DataSource]", *, as_json: bool) -> None:
+    from ecobench.catalog import make_data, read_data_info
+
+    if not sources:
         raise RequestError(
-            f"{found.manifest.name} needs no data", hint="`ecobench data info` shows what a workload needs"
+            f"{workload.manifest.name} needs no such data", hint="`ecobench data info` shows what a workload needs"
         )
-    for source in found.manifest.data.values():
-        make_data(found, source)
-    rows = [(source, read_data_info(found, source)) for source in found.manifest.data.values()]
+    for source in sources:
+        make_data(workload, source)
+    rows = [(source, read_data_info(workload, source)) for source in sources]
     if as_json:
-        print_json({"workload": found.manifest.name, "data": [one for _, one in rows]})
+        print_json({"workload": workload.manifest.name, "data": [one for _, one in rows]})
     else:
         for source, one in rows:
             n_train, n_validation = one.n_train_tokens or 0, one.n_validation_tokens or 0

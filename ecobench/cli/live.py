@@ -47,7 +47,7 @@ class LiveLine:
         parts.append(progress.phases[-1] if progress.phases else "starting")
         if progress.last_step is not None:
             total = self._spec.parameters.get("steps")
-            parts.append(f"step {progress.last_step.step}" + (f"/{total}" if total is not None else ""))
+            parts.append(f"step {progress.last_step.step}" + (f"/{total}" if total else ""))
         if progress.tokens_per_s is not None:
             parts.append(f"{format_number(progress.tokens_per_s, digits=3)} tokens/s")
         parts += [f"{name} {format_number(metric.value)}" for name, metric in list(progress.metrics.items())[-2:]]

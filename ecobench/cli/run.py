@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ecobench.catalog import Workload
     from ecobench.config import Choice
     from ecobench.controls.nvml import NvmlControl
+    from ecobench.gpus import Selection
     from ecobench.interrupts import Interrupts
     from ecobench.meters import Discovery
     from ecobench.records import RunRecord, RunSpec
@@ -38,8 +39,12 @@ def run(
         str | None, typer.Option("--until", metavar="RULE", help="steps=N, loss=3.28, time=10m or energy=2kWh.")
     ] = None,
     meter: Annotated[
-        str, typer.Option("--meter", metavar="M", help="auto, rapl, estimate, or none for speed alone.")
+        str, typer.Option("--meter", metavar="M", help="auto, nvml, rapl, estimate, or none for speed alone.")
     ] = "auto",
+    gpus: Annotated[
+        str | None,
+        typer.Option("--gpus", metavar="LIST", help="0,1 or UUIDs or all; default: CUDA_VISIBLE_DEVICES, else all."),
+    ] = None,
     power_limit: Annotated[
         str | None,
         typer.Option(
@@ -56,7 +61,10 @@ def run(
 ) -> None:
     """Run a workload, measure it, and end with a result and a report."""
     from ecobench.catalog import find_workload
+    from ecobench.cli.wiring import find_gpus
     from ecobench.config import choose
+    from ecobench.gpus import visible
+    from ecobench.hardware import describe_gpus
     from ecobench.interrupts import Interrupts
     from ecobench.parameters import parse_stop_rule
     from ecobench.runner import begin_run, make_spec
@@ -64,11 +72,16 @@ def run(
 
     stop_rule = parse_stop_rule(until) if until is not None else None
     found = find_workload(workload)
-    choice = choose(found.manifest, preset=preset, hardware="cpu", settings=settings or ())
-    meters = _look_for_meters(meter)
+    chosen = _choose_gpus(gpus, is_needed=meter in ("auto", "nvml") or power_limit is not None or sm_clock is not None)
+    uuids = None if chosen is None else [gpu.uuid for gpu in chosen.gpus]
+    boards = find_gpus(uuids) if any(one.hardware == "gpu" for one in found.manifest.presets.values()) else ()
+    choice = choose(
+        found.manifest, preset=preset, hardware="gpu" if boards else "cpu", settings=settings or (), gpus=boards
+    )
+    meters = _look_for_meters(meter, uuids)
     if stop_rule is not None and stop_rule.reason == "energy" and not meters.meters:
         raise RequestError("`--until energy=` needs a meter", hint="leave out --meter none")
-    with _controlled(power_limit, sm_clock) as control, Interrupts() as interrupts:
+    with _controlled(power_limit, sm_clock, uuids) as control, Interrupts() as interrupts:
         spec = make_spec(
             found,
             choice,
@@ -76,8 +89,10 @@ def run(
             n_trials=trials,
             stop_rule=stop_rule,
             settings=control.settings if control is not None else (),
+            environment=visible(chosen.gpus) if chosen is not None and chosen.gpus else None,
         )
-        _show_plan(found, spec, meters, is_preset_given=preset is not None)
+        why = "asked for" if preset is not None else f"default, {describe_gpus(boards)}"
+        _show_plan(found, spec, meters, why=why, gpus=chosen)
         _prepare_data(found, choice)
         folder, record = begin_run(
             Store.from_environment(),
@@ -88,7 +103,7 @@ def run(
             absences=meters.absences,
         )
         say(f"run       {folder.path}")
-        outcome = _run_trials(folder, record, interrupts, control)
+        outcome = _run_trials(folder, record, interrupts, control, uuids)
         report_path = None if no_report else folder.report
         _print_result(folder, record, outcome, as_json=as_json, report_path=report_path)
         if report_path is not None:
@@ -97,11 +112,13 @@ def run(
 
 
 @contextmanager
-def _controlled(power_limit: str | None, sm_clock: str | None) -> "Iterator[NvmlControl | None]":
+def _controlled(
+    power_limit: str | None, sm_clock: str | None, uuids: "Sequence[str] | None"
+) -> "Iterator[NvmlControl | None]":
     """What the run will set, locked meanwhile; what others have left set is put back first, and said."""
     from ecobench.cli.wiring import open_control
 
-    control, left = open_control(power_limit, sm_clock)
+    control, left = open_control(power_limit, sm_clock, uuids)
     for one in left:
         say(one.line if one.is_done else f"{one.line}; {one.hint}")
     try:
@@ -111,18 +128,33 @@ def _controlled(power_limit: str | None, sm_clock: str | None) -> "Iterator[Nvml
             control.close()
 
 
-def _look_for_meters(choice: str) -> "Discovery":
+def _choose_gpus(typed: str | None, *, is_needed: bool) -> "Selection | None":
+    """The GPUs of the run. What CUDA_VISIBLE_DEVICES holds is refused only where the run measures or sets GPUs."""
+    from ecobench.cli.wiring import choose_gpus
+
+    try:
+        return choose_gpus(typed)
+    except RequestError:
+        if is_needed or typed is not None:
+            raise
+        return None
+
+
+def _look_for_meters(choice: str, uuids: "Sequence[str] | None") -> "Discovery":
     from ecobench.cli.wiring import meter_finder
 
-    meters = meter_finder(choice)(os.getpid())
+    meters = meter_finder(choice, uuids)(os.getpid())
     for one in meters.meters:
         one.close()
     return meters
 
 
-def _show_plan(workload: "Workload", spec: "RunSpec", meters: "Discovery", *, is_preset_given: bool) -> None:
+def _show_plan(
+    workload: "Workload", spec: "RunSpec", meters: "Discovery", *, why: str, gpus: "Selection | None"
+) -> None:
     """What will happen, before anything does."""
-    why = "asked for" if is_preset_given else "default"
+    from ecobench.cli.meter_lines import meter_lines
+
     say(f"workload  {spec.workload}: {workload.manifest.summary}")
     say(f"preset    {spec.preset} ({why}), {spec.ranks} rank{'s' if spec.ranks > 1 else ''}")
     say("settings  " + ", ".join(f"{name}={value}" for name, value in spec.parameters.items()))
@@ -133,13 +165,14 @@ def _show_plan(workload: "Workload", spec: "RunSpec", meters: "Discovery", *, is
     for setting in spec.settings:
         say(f"setting   GPU {setting.index} ({setting.name}): {setting.text}")
     say(f"command   {shlex.join(spec.command)}")
-    for one in meters.meters:
-        info = one.info
-        say(f"meter     {info.domain} by {info.interface} ({info.evidence}): {info.counted}")
+    if gpus is not None and gpus.gpus:
+        say(f"gpus      {', '.join(str(gpu.index) for gpu in gpus.gpus)} ({gpus.text})")
+    for line in meter_lines(one.info for one in meters.meters):
+        say(f"meter     {line}")
     if not meters.meters:
         say("meter     none: speed alone")
     for absence in meters.absences:
-        say(f"no meter  {absence.interface}: {absence.reason}")
+        say(f"no meter  {absence.interface}{f' {absence.domain}' if absence.domain else ''}: {absence.reason}")
 
 
 def _prepare_data(workload: "Workload", choice: "Choice") -> None:
@@ -149,7 +182,7 @@ def _prepare_data(workload: "Workload", choice: "Choice") -> None:
         if choice.preset.name in source.presets:
             info = read_data_info(workload, source)
             if not info.is_present:
-                say(f"data      making {source.name}: {source.summary}")
+                say(f"data      {'fetching' if source.is_download else 'making'} {source.name}: {source.summary}")
                 make_data(workload, source)
                 info = read_data_info(workload, source)
             n_train = f"{info.n_train_tokens:,} train tokens" if info.n_train_tokens is not None else "ready"
@@ -157,7 +190,11 @@ def _prepare_data(workload: "Workload", choice: "Choice") -> None:
 
 
 def _run_trials(
-    folder: "RunFolder", record: "RunRecord", interrupts: "Interrupts", control: "NvmlControl | None"
+    folder: "RunFolder",
+    record: "RunRecord",
+    interrupts: "Interrupts",
+    control: "NvmlControl | None",
+    uuids: "Sequence[str] | None",
 ) -> "RunOutcome":
     from ecobench.cli import wiring
     from ecobench.cli.live import LiveLine
@@ -166,13 +203,7 @@ def _run_trials(
 
     if control is not None:
         control.name_run(record.id)
-    find = wiring.meter_finder(record.spec.meter)
-    seams = Seams(
-        clock=wiring.make_clock(),
-        make_launcher=wiring.make_launcher,
-        open_meters=lambda root_pid: find(root_pid).meters,
-        control=control,
-    )
+    find = wiring.meter_finder(record.spec.meter, uuids)
     is_estimate = any(info.evidence == "EST" for info in record.meters)
     lines: list[LiveLine] = []
 
@@ -183,7 +214,15 @@ def _run_trials(
         return lines[-1]
 
     try:
-        return run_trials(folder, record, seams=seams, observer=observer, interruption=interrupts)
+        with wiring.second_opinion(record.meters) as opinion:
+            seams = Seams(
+                clock=wiring.make_clock(),
+                make_launcher=wiring.make_launcher,
+                open_meters=lambda root_pid: find(root_pid).meters,
+                control=control,
+                opinion=opinion,
+            )
+            return run_trials(folder, record, seams=seams, observer=observer, interruption=interrupts)
     finally:
         for line in lines:
             line.close()

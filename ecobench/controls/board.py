@@ -1,6 +1,6 @@
 """One NVIDIA board as its driver shows it: what may be set, what is set, and the setting of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -8,11 +8,12 @@ import pynvml
 
 from ecobench import nvml
 from ecobench.errors import ControlError, MeterError
+from ecobench.hardware import Gpu
 from ecobench.limits import LimitRange
 from ecobench.nvml import close_driver
 from ecobench.records import LimitState
 
-__all__ = ["REMEDIES", "Board", "close_driver", "find_board", "find_boards", "open_driver"]
+__all__ = ["REMEDIES", "Board", "close_driver", "describe_boards", "find_board", "find_boards", "open_driver"]
 
 T = TypeVar("T")
 
@@ -121,3 +122,25 @@ def find_board(uuid: str) -> Board:
         if board.uuid == uuid:
             return board
     raise ControlError(f"GPU {uuid} does not answer", hint="see `nvidia-smi -L`; a lost GPU wants a reset or a reboot")
+
+
+def describe_boards(uuids: Sequence[str] | None = None) -> tuple[Gpu, ...]:
+    """What the GPUs with these UUIDs are (None: all of this machine); none where there is no driver. Loads the driver,
+    and lets go of it.
+    """
+    try:
+        nvml.open_driver()
+    except MeterError:
+        return ()
+    try:
+        gpus = []
+        for board in (one for one in find_boards() if uuids is None or one.uuid in uuids):
+            try:
+                memory_bytes = int(pynvml.nvmlDeviceGetMemoryInfo(board.handle).total)
+                capability = tuple(pynvml.nvmlDeviceGetCudaComputeCapability(board.handle))
+            except pynvml.NVMLError:
+                continue
+            gpus.append(Gpu(name=board.name, memory_bytes=memory_bytes, capability=(capability[0], capability[1])))
+        return tuple(gpus)
+    finally:
+        close_driver()

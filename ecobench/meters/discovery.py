@@ -3,7 +3,6 @@
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import psutil
 
@@ -45,7 +44,7 @@ def discover(choice: str, *, root_pid: int, gpu_uuids: Sequence[str] | None = No
         return Discovery(meters=(), absences=())
     if choice == "estimate":
         return Discovery(meters=(_open_estimate(root_pid),), absences=())
-    gpus = _find_gpus(gpu_uuids, root_pid) if choice in ("auto", "nvml") else NvmlFound((), ())
+    gpus = _find_gpus(gpu_uuids, root_pid) if choice in ("auto", "nvml") else Discovery(meters=(), absences=())
     if choice == "nvml":
         return _only("NVML", gpus.meters, gpus.absences)
     found = find_powercap()
@@ -66,15 +65,15 @@ def _only(name: str, meters: tuple[Meter, ...], absences: tuple[MeterAbsence, ..
     )
 
 
-def _find_gpus(uuids: Sequence[str] | None, root_pid: int) -> NvmlFound:
+def _find_gpus(uuids: Sequence[str] | None, root_pid: int) -> Discovery:
     try:
         from ecobench.meters.nvml import find_nvml
     except ImportError as error:
-        absence = MeterAbsence(
-            interface="nvml", domain=None, reason=f"its package cannot be used: {error}", remedy="pip install nvidia-ml-py"
-        )
-        return NvmlFound((), (absence,))
-    return NvmlFound(*find_nvml(uuids, root_pid=root_pid))
+        reason = f"its package cannot be used: {error}"
+        absence = MeterAbsence(interface="nvml", domain=None, reason=reason, remedy="pip install nvidia-ml-py")
+        return Discovery(meters=(), absences=(absence,))
+    found = find_nvml(uuids, root_pid=root_pid)
+    return Discovery(meters=found.meters, absences=found.absences)
 
 
 def _open_estimate(root_pid: int) -> Meter:

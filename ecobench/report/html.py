@@ -13,7 +13,7 @@ from importlib.resources import files
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from ecobench.measurement import Evidence, Severity
+from ecobench.measurement import Evidence, SecondOpinion, Severity
 from ecobench.records import Figure
 from ecobench.report import sentences
 from ecobench.report.boards import CHECK_COLUMNS, GPU_COLUMNS, cap_text, check_rows, gpu_cells, stragglers_text
@@ -125,6 +125,12 @@ def render(content: ReportContent, drawings: Drawings, *, images: Mapping[str, b
             (name, tuple(zip(CHECK_COLUMNS, cells, strict=True)), why)
             for name, cells, why in check_rows([view.record for view in content.trials])
         ],
+        opinions=[
+            _opinion_row(view.record.index, one)
+            for view in content.trials
+            if view.record.result is not None
+            for one in view.record.result.second_opinions
+        ],
         meters=[_meter_view(row) for row in content.meters],
         bases=list(
             dict.fromkeys(
@@ -149,6 +155,13 @@ def render(content: ReportContent, drawings: Drawings, *, images: Mapping[str, b
         reproduce="\n".join(content.reproduce),
         bokeh=Markup(bokeh_script()) if images else Markup(""),
     )
+
+
+def _opinion_row(index: int, opinion: SecondOpinion) -> tuple[str, str, str, str, str | None]:
+    """Trial and domain, Zeus's energy, ours over the same window, their ratio, and the note."""
+    theirs, ours = ("none" if one is None else format_si(one, "J") for one in (opinion.theirs_j, opinion.ours_j))
+    ratio = "none" if opinion.ratio is None else f"{opinion.ratio:.4f}"
+    return (f"{index} {opinion.domain}", theirs, ours, ratio, opinion.note)
 
 
 def typeset(text: str) -> str:

@@ -62,6 +62,7 @@ def result_block(run: RunRecord, summary: RunSummary, *, report_path: Path | Non
         _gpu_table(summary),
         _section("not counted", summary.not_counted),
         _flag_lines(summary.flags),
+        _section("second opinion", summary.second_opinion),
         _section("to get better numbers here", summary.to_improve),
         _footer(summary, report_path),
     ]

@@ -8,6 +8,8 @@ pass over a tensor goes through the shared cache). A compiler fuses most of it b
     capped_cross_entropy(z, ...)    summed cross-entropy of the logits limit * sigmoid(z)
     split_heads(x, cos, sin)        queries and keys, normalised and turned, and values, out of one projection
 
+On CUDA the same functions take the plain definitions of `formulas`, which a compiler fuses.
+
 `tests/unit/nanogpt` holds each against autograd of its definition.
 """
 
@@ -18,18 +20,22 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-# Epsilon of float32 whatever the type of x. Source: the speedrun's record 26.
-RMS_EPSILON = 2.0**-23
+import formulas
+from formulas import RMS_EPSILON
 
 
 def rms_norm(x: Tensor) -> Tensor:
     """Scale the last dimension to a mean square of 1."""
+    if x.is_cuda:
+        return formulas.rms_norm(x)
     result: Tensor = _RmsNorm.apply(x)  # type: ignore[no-untyped-call]  # torch leaves `apply` untyped
     return result
 
 
 def relu_squared(x: Tensor) -> Tensor:
     """The square of what is positive, else 0."""
+    if x.is_cuda:
+        return formulas.relu_squared(x)
     result: Tensor = _ReluSquared.apply(x)  # type: ignore[no-untyped-call]
     return result
 
@@ -50,6 +56,8 @@ def split_heads(x_BT3HK: Tensor, cos_T2HC: Tensor, sin_T2HC: Tensor) -> tuple[Te
     y2 = x2 cos - x1 sin. The other pairs stay as they are. The tables stand once for each of queries and keys and each
     head: a multiplication that has to spread them takes twice as long.
     """
+    if x_BT3HK.is_cuda:
+        return formulas.split_heads(x_BT3HK, cos_T2HC, sin_T2HC)
     q, k, v = _SplitHeads.apply(x_BT3HK, cos_T2HC, sin_T2HC)  # type: ignore[no-untyped-call]
     return q, k, v
 

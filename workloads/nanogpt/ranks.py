@@ -46,6 +46,14 @@ class Ranks:
         dist.broadcast(flag, src=0)
         return bool(flag.item())
 
+    def follow(self, number: int) -> int:
+        """The first rank's number."""
+        if self.world == 1:
+            return number
+        shared = torch.tensor([number], device=self.device)
+        dist.broadcast(shared, src=0)
+        return int(shared.item())
+
     def wait(self) -> None:
         """Until every rank is here."""
         if self.world > 1:

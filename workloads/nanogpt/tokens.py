@@ -135,12 +135,16 @@ def hash_tokens(streams: Iterable[Tokens]) -> str:
     return digest.hexdigest()
 
 
-def default_folder() -> Path:
-    """Where the shards of this Python's standard library belong: `$ECOBENCH_DATA`, else the user's cache."""
+def cache_root() -> Path:
+    """Where all token shards belong: `$ECOBENCH_DATA`, else the user's cache."""
     given = os.environ.get("ECOBENCH_DATA")
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    root = Path(given) if given else Path(cache) / "ecobench"
-    return root / f"python-stdlib-{platform.python_version()}"
+    return Path(given) if given else Path(cache) / "ecobench"
+
+
+def default_folder() -> Path:
+    """Where the shards of this Python's standard library belong."""
+    return cache_root() / f"python-stdlib-{platform.python_version()}"
 
 
 def read_info(folder: Path) -> ShardInfo | None:

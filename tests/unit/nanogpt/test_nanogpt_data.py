@@ -67,3 +67,80 @@ def test_shards_without_a_whole_step_are_refused(shards: list[Path]) -> None:
     """Too long a lane is an error at once, not an endless search."""
     with pytest.raises(ValueError, match="the longest shard has 101"):
         LaneLoader(shards, lane_length=100)
+
+
+SEPARATOR = 7
+
+
+def naive_aligned_steps(stream: list[int], lane_length: int, n_steps: int) -> list[list[list[int]]]:
+    """Each lane from the next separator on, one token after the other."""
+    at, steps = 0, []
+    for _ in range(n_steps):
+        lanes = []
+        for _ in range(N_LANES):
+            while stream[at] != SEPARATOR:
+                at += 1
+            lanes.append(stream[at : at + lane_length + 1])
+            at += lane_length
+        steps.append(lanes)
+    return steps
+
+
+@pytest.mark.parametrize("world", [1, 2, 4, 8])
+@pytest.mark.parametrize("density", [0.3, 0.02])
+def test_aligned_lanes_begin_with_documents(tmp_path: Path, world: int, density: float) -> None:
+    """Against a search token by token, for any number of ranks; also where documents are longer than lanes."""
+    generator = np.random.default_rng(1)
+    tokens = generator.integers(8, 99, 40_000, dtype=np.uint16)
+    tokens[generator.random(40_000) < density] = SEPARATOR
+    path = tmp_path / "a_train_000001.bin"
+    write_shard(path, tokens)
+    loaders = [
+        LaneLoader([path], lane_length=16, rank=rank, world=world, separator=SEPARATOR, prefetches=rank % 2 == 0)
+        for rank in range(world)
+    ]
+
+    for lanes in naive_aligned_steps(tokens.tolist(), 16, 10):
+        steps = [loader.next_step() for loader in loaders]
+        expected = torch.tensor(lanes)
+
+        assert torch.equal(torch.cat([step.tokens_BT for step in steps]), expected[:, :-1])
+        assert torch.equal(torch.cat([step.targets_BT for step in steps]), expected[:, 1:])
+
+
+def test_aligned_loader_leaves_a_shard_before_two_steps_remain(tmp_path: Path) -> None:
+    """At 2 x step + 1 tokens or fewer the next shard begins, as in record 26; its rest is left out."""
+    paths = [tmp_path / f"a_train_00000{number}.bin" for number in (1, 2)]
+    n_step = N_LANES * LANE_LENGTH
+    for path, first in zip(paths, (100, 200), strict=True):
+        tokens = np.full(3 * n_step + 1, SEPARATOR, dtype=np.uint16)
+        tokens[1::2] = first
+        write_shard(path, tokens)
+    loader = LaneLoader(paths, lane_length=LANE_LENGTH, separator=SEPARATOR)
+
+    shards = [int(loader.next_step().tokens_BT.max()) for _ in range(3)]
+
+    assert shards == [100, 200, 100]
+
+
+def test_prefetched_steps_are_the_same_and_can_be_put_back(shards: list[Path]) -> None:
+    """What was cut ahead is forgotten when the position is restored."""
+    plain = LaneLoader(shards, lane_length=LANE_LENGTH)
+    ahead = LaneLoader(shards, lane_length=LANE_LENGTH, prefetches=True)
+    kept = ahead.state
+
+    for _ in range(2):
+        for _ in range(4):
+            assert torch.equal(plain.next_step().tokens_BT, ahead.next_step().tokens_BT)
+            assert plain.state == ahead.state
+        plain.restore(kept)
+        ahead.restore(kept)
+
+
+def test_documents_that_never_begin_are_an_error(tmp_path: Path) -> None:
+    """No endless search."""
+    path = tmp_path / "a_train_000001.bin"
+    write_shard(path, np.full(10_000, 9, dtype=np.uint16))
+
+    with pytest.raises(ValueError, match="no shard has 8 documents"):
+        LaneLoader([path], lane_length=16, separator=SEPARATOR).next_step()

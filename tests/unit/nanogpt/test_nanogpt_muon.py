@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+from gradient_sync import GradSync, Shares
 from muon import Muon, orthogonalise
 
 N_STEPS = 3
@@ -27,10 +28,11 @@ def gradients_of(step: int) -> list[torch.Tensor]:
     return [torch.randn(shape, generator=generator) for shape in SHAPES]
 
 
-def train(*, rank: int = 0, world: int = 1) -> list[torch.Tensor]:
+def train(*, rank: int = 0, world: int = 1, sync: GradSync = GradSync.REDUCE_SCATTER) -> list[torch.Tensor]:
     """Parameters after some steps; each rank brings an unequal share of each gradient, which add up to it."""
     parameters = make_parameters()
-    optimizer = Muon(parameters, lr=0.02, momentum=0.9, weight_decay=0.1, rank=rank, world=world)
+    shares = Shares(rank=rank, world=world, sync=sync)
+    optimizer = Muon(parameters, lr=0.02, momentum=0.9, weight_decay=0.1, shares=shares)
     share = 1.0 if world == 1 else (0.25, 0.75)[rank]
     for step in range(N_STEPS):
         for parameter, gradient in zip(parameters, gradients_of(step), strict=True):
@@ -43,18 +45,19 @@ def train_as_rank(rank: int, folder: str) -> None:
     """One of two processes, which meet through a file."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    torch.save(train(rank=rank, world=2), f"{folder}/rank-{rank}.pt")
+    for sync in (GradSync.REDUCE_SCATTER, GradSync.ALL_REDUCE):
+        torch.save(train(rank=rank, world=2, sync=sync), f"{folder}/{sync}-{rank}.pt")
     dist.destroy_process_group()
 
 
 def test_two_ranks_train_what_one_does(tmp_path: Path) -> None:
-    """Both ranks end with the weights of one process, remainder included; sums in another order, so to 1e-5."""
+    """Whichever way gradients meet, both ranks end with one process's weights, remainder included; to 1e-5."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     mp.start_processes(train_as_rank, args=(str(tmp_path),), nprocs=2, start_method="fork")
 
     expected = train()
-    for rank in range(2):
-        found = torch.load(tmp_path / f"rank-{rank}.pt")
+    for path in tmp_path.glob("*.pt"):
+        found = torch.load(path)
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 

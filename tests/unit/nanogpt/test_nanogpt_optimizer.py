@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from model import Gpt, ModelConfig
-from optimizer import Optimizers, Rates, check_each_in_one
+from optimizer import OptimizerConfig, Optimizers, Rates, check_each_in_one
 from schedule import momentum, rate_share
 from tokens import SEPARATOR
 
 CONFIG = ModelConfig(vocabulary=384, separator=SEPARATOR, n_layers=2, width=32, n_heads=2, length=16)
-RATES = Rates(matrix=0.02, embedding=0.08, head=0.16)
+RATES = OptimizerConfig(rates=Rates(matrix=0.02, embedding=0.08, head=0.16))
 
 
 def test_muon_has_the_matrices_and_adam_the_rest() -> None:
@@ -19,25 +19,24 @@ def test_muon_has_the_matrices_and_adam_the_rest() -> None:
     optimizers = Optimizers(model, RATES)
 
     assert len(optimizers.muon.param_groups[0]["params"]) == 2 * 4
-    assert [group["params"] for group in optimizers.adam.param_groups] == [[model.embedding], [model.head]]
+    assert optimizers.adam.parameters == [model.embedding, model.head]
 
 
 def test_forgotten_parameter_is_named() -> None:
     """One in no optimizer would just not learn; it is an error instead."""
     model = Gpt(CONFIG)
-    some = torch.optim.SGD([parameter for name, parameter in model.named_parameters() if name != "head"], lr=0.1)
+    some = [parameter for name, parameter in model.named_parameters() if name != "head"]
 
     with pytest.raises(ValueError, match="head in 0"):
-        check_each_in_one(model, [some])
+        check_each_in_one(dict(model.named_parameters()), some)
 
 
 def test_doubled_parameter_is_named() -> None:
     """One in two would learn twice."""
     model = Gpt(CONFIG)
-    all_of_it, head = torch.optim.SGD(model.parameters(), lr=0.1), torch.optim.SGD([model.head], lr=0.1)
 
     with pytest.raises(ValueError, match="head in 2"):
-        check_each_in_one(model, [all_of_it, head])
+        check_each_in_one(dict(model.named_parameters()), [*model.parameters(), model.head])
 
 
 def test_rates_follow_the_share() -> None:
@@ -50,7 +49,7 @@ def test_rates_follow_the_share() -> None:
         model(tokens[:, :-1], tokens[:, 1:]).backward()
         optimizers.step(rate_share=share, momentum=0.9)
 
-    groups = optimizers.muon.param_groups + optimizers.adam.param_groups
+    groups = optimizers.muon.param_groups + optimizers.adam.adam.param_groups
     assert [group["lr"] for group in groups] == [0.01, 0.04, 0.08]
     assert optimizers.muon.param_groups[0]["momentum"] == 0.9
 

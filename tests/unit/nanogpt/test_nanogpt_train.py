@@ -118,7 +118,7 @@ def test_parameters_are_those_of_the_manifest() -> None:
     assert isinstance(parsed.matrix_rate, float)
 
 
-@pytest.mark.parametrize("argument", ["--steps=0", "--compile=maybe", "--no_such=1", "--cooldown_share=1.5"])
+@pytest.mark.parametrize("argument", ["--steps=-1", "--compile=maybe", "--no_such=1", "--cooldown_share=1.5"])
 def test_wrong_parameters_are_refused(argument: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Out of range, not a choice, or unknown: the message names it."""
     with pytest.raises(SystemExit):
