@@ -1,11 +1,12 @@
 """Which GPUs a run is about: from what was typed, or from what CUDA would see. Pure.
 
-`CUDA_VISIBLE_DEVICES` holds indices or UUIDs (or the start of one), and ends at -1. Its indices are the driver's own only
-where `CUDA_DEVICE_ORDER=PCI_BUS_ID`, or where all boards are alike: CUDA otherwise puts the fastest first.
+`CUDA_VISIBLE_DEVICES` holds indices or UUIDs (or the start of one), and ends at -1. Its indices are the driver's own
+only where `CUDA_DEVICE_ORDER=PCI_BUS_ID`, or where all boards are alike: CUDA otherwise puts the fastest first.
 """
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from ecobench.errors import RequestError
@@ -15,7 +16,8 @@ _INDEX = re.compile(r"\d{1,4}")
 _HIDDEN = ("-1", "nodevfiles", "none", "void")
 
 
-class GpuId(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class GpuId:
     """One board: the driver's index, its UUID and its name."""
 
     index: int

@@ -47,7 +47,8 @@ class FoundBoard:
     handle: Any
 
 
-class LostBoard(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LostBoard:
     """A board that is there and does not answer."""
 
     index: int
@@ -131,13 +132,13 @@ def read_limits(board: FoundBoard) -> Limits:
 def has_mig(board: FoundBoard) -> bool:
     """Whether the board is cut into instances now."""
     modes = ask(pynvml.nvmlDeviceGetMigMode, board.handle)
-    return modes is not None and modes[0] == pynvml.NVML_DEVICE_MIG_ENABLE
+    return modes is not None and bool(modes[0] == pynvml.NVML_DEVICE_MIG_ENABLE)
 
 
 def is_virtual(board: FoundBoard) -> bool:
     """Whether this is a share of a board that a hypervisor hands out."""
     mode = ask(pynvml.nvmlDeviceGetVirtualizationMode, board.handle)
-    return mode == pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU
+    return bool(mode == pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU)
 
 
 def compute_pids(board: FoundBoard) -> tuple[int, ...] | None:

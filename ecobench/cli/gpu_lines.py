@@ -81,8 +81,8 @@ def gpu_lines(facts: DriverFacts) -> list[str]:
         lines.append(f"GPU {gpu.index:<5} {gpu.name}, {cuda}, {gpu.uuid}")
         if gpu.limit_enforced_w is not None:
             lines.append(
-                f"          limit {_watts(gpu.limit_requested_w)} asked, {_watts(gpu.limit_enforced_w)} in force, default"
-                f" {_watts(gpu.limit_default_w)}, {_watts(gpu.limit_min_w)} to {_watts(gpu.limit_max_w)}"
+                f"          limit {_watts(gpu.limit_requested_w)} asked, {_watts(gpu.limit_enforced_w)} in force,"
+                f" default {_watts(gpu.limit_default_w)}, {_watts(gpu.limit_min_w)} to {_watts(gpu.limit_max_w)}"
             )
         if gpu.has_mig:
             lines.append("          MIG is on: its energy cannot be told apart by instance")

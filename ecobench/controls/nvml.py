@@ -238,9 +238,7 @@ def _put_left_back(gpus: Sequence[_Gpu], folder: Path) -> tuple[PutBack, ...]:
     return (*found, *put_all_back(folder))
 
 
-def _choose(
-    power_limit: str | None, sm_clock: str | None, *, folder: Path, uuids: Sequence[str] | None
-) -> list[_Gpu]:
+def _choose(power_limit: str | None, sm_clock: str | None, *, folder: Path, uuids: Sequence[str] | None) -> list[_Gpu]:
     boards = [board for board in find_boards() if uuids is None or board.uuid in uuids]
     if not boards:
         raise ControlError(

@@ -67,7 +67,7 @@ def _only(name: str, meters: tuple[Meter, ...], absences: tuple[MeterAbsence, ..
 
 def _find_gpus(uuids: Sequence[str] | None, root_pid: int) -> Discovery:
     try:
-        from ecobench.meters.nvml import find_nvml
+        from ecobench.meters.nvml import find_nvml  # noqa: PLC0415  # a driver is loaded only where GPUs are meant
     except ImportError as error:
         reason = f"its package cannot be used: {error}"
         absence = MeterAbsence(interface="nvml", domain=None, reason=reason, remedy="pip install nvidia-ml-py")

@@ -97,7 +97,7 @@ class NvmlMeter:
 
 
 def find_nvml(uuids: Sequence[str] | None, *, root_pid: int) -> NvmlFound:
-    """The meters of the boards with these UUIDs (None: of all that answer). No meter where there is no driver or no GPU.
+    """The meters of the boards with these UUIDs (None: of all that answer); none where there is no driver or GPU.
 
     Raises:
         MeterError: a board that is meant cannot be measured.
@@ -274,7 +274,8 @@ def _refuse_shares(board: FoundBoard) -> None:
     remedy = _MIG_REMEDY.format(index=board.index)
     if has_mig(board):
         raise MeterError(
-            f"GPU {board.index} ({board.name}) is cut into MIG instances: only the whole board has an energy", hint=remedy
+            f"GPU {board.index} ({board.name}) is cut into MIG instances: only the whole board has an energy",
+            hint=remedy,
         )
     if is_virtual(board):
         raise MeterError(

@@ -3,8 +3,8 @@
 One pass over a board's field values serves several meters. The sampler asks all meters that are due for the same
 instant; the first of a board's meters makes the pass, the others take their value from it.
 
-NVML stamps field values itself, in wall-clock microseconds. Those stamps are not kept: whether they are of the call or of
-the sensor's update differs between drivers, and the wall clock is set back and forth.
+NVML stamps field values itself, in wall-clock microseconds. Those stamps are not kept: whether they are of the call or
+of the sensor's update differs between drivers, and the wall clock is set back and forth.
 """
 
 import os
