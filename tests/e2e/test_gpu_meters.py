@@ -37,7 +37,7 @@ def codes(document: Any) -> set[str]:
 
 
 def test_gpus_are_measured_and_the_workload_gets_uuids(on: On) -> None:
-    """600 and 500 W, chosen in another order than the driver's: within 1 % of what the loads say; only these are set."""
+    """600 and 500 W, chosen in another order than the driver's: within 1 % of the loads; only these are set."""
     bed, command = on(H100, H100, H100)
     for gpu, power_w in enumerate((600, 500, 400)):
         bed.set_load(gpu, power_w)
