@@ -57,7 +57,7 @@ def find_gpus() -> "tuple[Gpu, ...]":
 def second_opinion(meters: Sequence[MeterInfo]) -> Iterator[SecondOpinion | None]:
     """Zeus, on the GPUs whose energy counter is a meter of the run; None where there is no such GPU."""
     gpus = {
-        info.domain: info.domain.partition(":")[2]  # `gpu:3` is the driver's own index
+        info.domain: info.device or info.domain.partition(":")[2]  # `gpu:3` is the driver's own index
         for info in meters
         if info.interface == "nvml" and info.kind is ReadingKind.ENERGY_COUNTER and info.domain.startswith("gpu:")
     }
