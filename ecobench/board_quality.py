@@ -187,6 +187,22 @@ def _longest_stillness(trace: Trace, measured: Window) -> Segment | None:
 
 
 def _limit_flags(one: GpuConditions) -> list[QualityFlag]:
+    flags = _over_limit(one)
+    lowest_w, highest_w = one.limit_lowest_w, one.limit_highest_w
+    if lowest_w is not None and highest_w is not None and lowest_w != highest_w:
+        flags.append(
+            QualityFlag(
+                code="limit_moved",
+                severity=Severity.WARNING,
+                evidence=f"{one.domain}: the limit in force was between {format_number(lowest_w)} and "
+                f"{format_number(highest_w)} W inside the window",
+                remedy="something else on this machine sets limits, or the board lowers its own: find which, run again",
+            )
+        )
+    return flags
+
+
+def _over_limit(one: GpuConditions) -> list[QualityFlag]:
     power_w, limit_w = one.mean_power_w, one.limit_highest_w
     if power_w is None or limit_w is None or power_w <= OVER_LIMIT_SHARE * limit_w:
         return []

@@ -156,6 +156,11 @@ def _run(workload: Workload, command: str, *, capture: bool) -> "subprocess.Comp
         raise WorkloadError(
             f"`{command}` does not start: {error}", hint=f"see [data] in {workload.path / MANIFEST}"
         ) from None
+    if done.returncode != 0 and not capture:
+        raise WorkloadError(
+            f"{workload.manifest.name}: its data command failed with exit code {done.returncode}, see above",
+            hint=f"it is `{command}`, run in {workload.path}",
+        )
     if done.returncode != 0:
         last = (done.stderr or "").strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
         raise WorkloadError(

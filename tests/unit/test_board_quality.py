@@ -166,6 +166,18 @@ def test_more_power_than_the_limit_allows_is_no_power(limit_w: float, severity: 
     assert [flag.severity for flag in found] == ([] if severity is None else [severity])
 
 
+def test_a_limit_that_moves_inside_the_window_is_flagged_though_no_run_has_set_it() -> None:
+    """595 W until 40 s, 450 W from then on; 595 W all the time is fine."""
+    board = stepping(95)
+    moving = told("limit_enforced_w", {float(at): 595 if at < 40 else 450 for at in range(81)}, si_per_count=1e-3)
+    still = steadily("limit_enforced_w", 595, si_per_count=1e-3)
+
+    (flag,) = flags_of(evaluated([board.counter(80), board.instant(80), moving], training(95)), "limit_moved")
+
+    assert "between 450.0 and 595.0 W" in flag.evidence
+    assert flags_of(evaluated([board.counter(80), board.instant(80), still], training(95)), "limit_moved") == []
+
+
 def test_less_power_than_before_the_launch_is_flagged() -> None:
     """320 W before the launch, by somebody else's work; 100 W while the workload, which uses another GPU, runs."""
     board = Board(load=(wave(0, 730, high_w=330, low_w=310), wave(5, 730, high_w=110, low_w=90)))

@@ -272,12 +272,13 @@ def prepare_cache(trainer: Trainer) -> None:
         if ranks.is_first:
             page_cache.read_through(loader.paths)
         return
+    # Mapped anew and not looked at yet: pages that a process has seen through its map could not be dropped.
     loader.close()
+    loader.open()
     ranks.wait()
     if ranks.is_first:
         page_cache.drop(loader.paths)
     ranks.wait()
-    loader.open()
 
 
 def score_hellaswag(trainer: Trainer) -> None:
@@ -352,6 +353,8 @@ def report_facts(trainer: Trainer) -> None:
 
 def main() -> None:
     args = parse_parameters()
+    if args.device == "cuda" and not torch.cuda.is_available():
+        raise SystemExit("error: device=cuda, but torch sees no GPU here; --preset cpu needs none")
     choose_transport(args.transport, os.environ, log=log_path())
     with join_ranks(args.device) as ranks:
         set_threads(args.threads, world=ranks.world)
