@@ -103,11 +103,11 @@ def test_calibration_under_another_driver_is_stale(driver: str | None) -> None:
 def test_what_was_found_is_said_with_its_interval_or_the_reason() -> None:
     assert lines_of(CALIBRATION) == [
         (
-            "instant_power: updates every 100.0 ms (99.9 to 100.1); averages over 25.0 ms (23.0 to 27.1); lag not known "
-            "(the waves were too short for it); integral/counter 1.0312 (1.0290 to 1.0333)"
+            "instant_power: updates every 100.0 ms (99.9 to 100.1); averages over 25.0 ms (23.0 to 27.1); lag "
+            "not known (the waves were too short for it); integral/counter 1.0312 (1.0290 to 1.0333)"
         ),
         (
-            "average_power: updates every 100.0 ms (99.9 to 100.1); averages over 25.0 ms (23.0 to 27.1); lag not known "
-            "(the waves were too short for it); integral/counter not known (no wave has both energies)"
+            "average_power: updates every 100.0 ms (99.9 to 100.1); averages over 25.0 ms (23.0 to 27.1); lag "
+            "not known (the waves were too short for it); integral/counter not known (no wave has both energies)"
         ),
     ]
