@@ -146,13 +146,18 @@ def check_idle(traces: Sequence[Trace], gpus: Sequence[GpuConditions], *, launch
     return flags
 
 
-def check_frozen(traces: Sequence[Trace], measured: Window) -> list[QualityFlag]:
-    """Whether polled power stood still while the energy counter says that the board's power was another."""
+def check_frozen(traces: Sequence[Trace], measured: Window, checks: Sequence[EnergyCheck]) -> list[QualityFlag]:
+    """Whether polled power stood still while the energy counter says that the board's power was another. One that is
+    known to keep time with the steps stands still for that.
+    """
+    aliased = {check.domain for check in checks if check.is_aliased}
     counters = {one.info.domain: one for one in traces if one.info.kind is ReadingKind.ENERGY_COUNTER}
     flags = []
     for trace in traces:
         counter = counters.get(trace.info.domain)
         if trace.info.kind is not ReadingKind.INSTANT_POWER or counter is None or len(trace.raw) < 2:
+            continue
+        if trace.info.domain in aliased:
             continue
         still = _longest_stillness(trace, measured)
         if still is None or still.duration_ns < FROZEN_NS:
@@ -168,7 +173,8 @@ def check_frozen(traces: Sequence[Trace], measured: Window) -> list[QualityFlag]
                     severity=Severity.WARNING,
                     evidence=f"{trace.info.domain}: power stood at {format_number(said_w)} W for "
                     f"{format_duration(seconds(still.duration_ns))}, the counter says {format_number(counted_w)} W",
-                    remedy="the counter stays the answer and has no check meanwhile; see `nvidia-smi -q -d POWER`",
+                    remedy="the counter stays the answer and has no check meanwhile; see `nvidia-smi -q -d POWER`, and "
+                    "whether a step takes as long as the sensor's period",
                 )
             )
     return flags
@@ -235,6 +241,22 @@ def _longest_stillness(trace: Trace, measured: Window) -> Segment | None:
 
 
 def _limit_flags(one: GpuConditions) -> list[QualityFlag]:
+    flags = _over_limit(one)
+    lowest_w, highest_w = one.limit_lowest_w, one.limit_highest_w
+    if lowest_w is not None and highest_w is not None and lowest_w != highest_w:
+        flags.append(
+            QualityFlag(
+                code="limit_moved",
+                severity=Severity.WARNING,
+                evidence=f"{one.domain}: the limit in force was between {format_number(lowest_w)} and "
+                f"{format_number(highest_w)} W inside the window",
+                remedy="something else on this machine sets limits, or the board lowers its own: find which, run again",
+            )
+        )
+    return flags
+
+
+def _over_limit(one: GpuConditions) -> list[QualityFlag]:
     power_w, limit_w = one.mean_power_w, one.limit_highest_w
     if power_w is None or limit_w is None or power_w <= OVER_LIMIT_SHARE * limit_w:
         return []

@@ -21,7 +21,9 @@ import numpy as np
 from ecobench.agreement import trimmed
 from ecobench.energy import domain_energy
 from ecobench.measurement import ReadingKind, Segment, Window
+from ecobench.records import MetricValue
 from ecobench.trace import Float64s, Int64s, Trace
+from ecobench.transcript import Step, Transcript
 from ecobench.units import NS_PER_S, seconds
 
 # A sensor that moves at more than about every other reading is too quick for the polling.
@@ -32,8 +34,10 @@ LEAST_EXPLAINED_SHARE = 0.5
 PLATEAU_SHARE = 0.99
 # What a sensor says just after an edge is of before it; the ratio leaves it out.
 EDGE_NS = 3 * NS_PER_S // 10
-# Windows and lags that are tried: first as of an instant reading, then as of an average.
-_REACHES_S = (0.3, 1.6)
+# Longest windows and lags that are tried: first as of an instant reading, then as of an average.
+_REACHES_S = ((0.3, 0.3), (1.3, 0.4))
+# A window that comes out as nearly the longest that was tried is longer.
+_AT_THE_END_SHARE = 0.95
 _N_GRID = 33
 _N_REFINEMENTS = 3
 
@@ -66,6 +70,29 @@ class SensorCalibration:
     lag_s: Estimate
     ratio: Estimate
     coverage_share: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """One board as it was calibrated; stored by its UUID.
+
+    Attributes:
+        driver: sensors are read through it: another driver makes this stale.
+        waves: what was shown to it, in words.
+    """
+
+    schema: int
+    uuid: str
+    name: str
+    driver: str
+    created_utc: str
+    ecobench: str
+    waves: tuple[str, ...]
+    sensors: tuple[SensorCalibration, ...]
+
+    def ratio(self, kind: ReadingKind) -> float | None:
+        """Integral of that reading / energy counter."""
+        return next((sensor.ratio.value for sensor in self.sensors if sensor.kind is kind), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -121,6 +148,24 @@ def calibrate(waves: Sequence[Wave]) -> tuple[SensorCalibration, ...]:
     """What each reading of one board does, from its waves."""
     kinds = dict.fromkeys(trace.info.kind for wave in waves for trace in wave.traces)
     return tuple(_sensor(kind, waves) for kind in kinds)
+
+
+def wave_of(transcript: Transcript, traces: Sequence[Trace], *, start_ns: int) -> Wave | None:
+    """The wave that a `squarewave` told of, its first edge at `start_ns`; None where it told of none."""
+    rising, falling = [start_ns], []
+    for event in transcript.events:
+        if isinstance(event, MetricValue) and event.name == "high_s":
+            falling.append(event.time_ns)
+        elif isinstance(event, Step):
+            rising.append(event.time_ns)
+    if not falling or len(rising) != len(falling) + 1:
+        return None
+    return Wave(
+        rising_ns=np.array(rising[:-1], dtype=np.int64),
+        falling_ns=np.array(falling, dtype=np.int64),
+        stop_ns=rising[-1],
+        traces=tuple(traces),
+    )
 
 
 def nothing(reason: str) -> Estimate:
@@ -213,9 +258,11 @@ def _window_and_lag(updates: Sequence[_Updates], *, period_s: float | None) -> t
         why = nothing("it never moved, or too rarely to tell")
         return why, why
     best: _Fit | None = None
-    for reach_s in _REACHES_S if period_s is None else (period_s,):
-        most_window_s = reach_s if period_s is None else 1.2 * reach_s
-        fit = _fit(updates, most_window_ns=most_window_s * NS_PER_S, most_lag_ns=reach_s * NS_PER_S)
+    reaches_s = _REACHES_S if period_s is None else ((1.2 * period_s, period_s),)
+    longest_s = 0.0
+    for window_s, lag_s in reaches_s:
+        fit = _fit(updates, most_window_ns=window_s * NS_PER_S, most_lag_ns=lag_s * NS_PER_S)
+        longest_s = window_s if fit is not None else longest_s
         # The longer reach leaves fewer readings: it has to fit clearly better.
         if fit is not None and (best is None or fit.unexplained_share < 0.8 * best.unexplained_share):
             best = fit
@@ -223,6 +270,8 @@ def _window_and_lag(updates: Sequence[_Updates], *, period_s: float | None) -> t
         why = nothing("the waves were too short for it")
     elif best.unexplained_share > 1 - LEAST_EXPLAINED_SHARE:
         why = nothing(f"it does not follow the load, which explains {1 - best.unexplained_share:.0%} of it")
+    elif period_s is None and (best.window.value or 0.0) > _AT_THE_END_SHARE * longest_s:
+        why = nothing(f"its window is longer than {longest_s:g} s, the longest that these waves can show")
     else:
         return best.window, best.lag
     return why, why

@@ -12,8 +12,24 @@ if TYPE_CHECKING:
     from ecobench.measurement import MeterAbsence, MeterInfo
 
 
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False) -> None:
+def doctor(
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Show square waves to the GPUs' sensors, and keep what they did.")
+    ] = False,
+    workload: Annotated[
+        str, typer.Option("--workload", metavar="W", help="Of --calibrate: what speaks like squarewave.")
+    ] = "squarewave",
+    wave_s: Annotated[
+        float, typer.Option("--wave-time", metavar="S", min=2.0, help="Of --calibrate: seconds a wave.")
+    ] = 12.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
     """Tell what this machine is, which meters it has and lacks, and why."""
+    if calibrate:
+        from ecobench.cli.calibrate import calibrate as calibrate_gpus
+
+        calibrate_gpus(workload=workload, wave_s=wave_s, as_json=as_json)
+        return
     from ecobench.cli.gpu_lines import gpu_lines, read_gpus
     from ecobench.cli.meter_lines import meter_lines
     from ecobench.clock import time_resolution_ns

@@ -1,6 +1,7 @@
 """Chooses the implementations behind the seams. Nothing else does."""
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ecobench.controls.recovery import PutBack
     from ecobench.gpus import Selection
     from ecobench.hardware import Gpu
+    from ecobench.meters.sensor_probe import ProbedBoard
 
 
 def make_clock() -> Clock:
@@ -32,7 +34,19 @@ def make_launcher() -> Launcher:
 
 def meter_finder(choice: str, gpu_uuids: Sequence[str] | None = None) -> Callable[[int], Discovery]:
     """Opens the meters of `choice` for a trial, given the root of the workload's process tree."""
-    return lambda root_pid: discover(choice, root_pid=root_pid, gpu_uuids=gpu_uuids)
+
+    def find(root_pid: int) -> Discovery:
+        found = discover(choice, root_pid=root_pid, gpu_uuids=gpu_uuids)
+        if not any(meter.info.device for meter in found.meters):
+            return found
+        from ecobench.cli.calibrated import with_ratios
+        from ecobench.meters.sensor_probe import driver_version
+        from ecobench.store.calibrations import read_calibration
+
+        calibrated = with_ratios(found.meters, find=read_calibration, driver=driver_version())
+        return dataclasses.replace(found, meters=calibrated)
+
+    return find
 
 
 def choose_gpus(typed: str | None) -> "Selection | None":
@@ -100,6 +114,18 @@ def second_opinion(meters: Sequence[MeterInfo]) -> Iterator[SecondOpinion | None
         yield zeus
     finally:
         zeus.close()
+
+
+@contextmanager
+def calibration_probes() -> "Iterator[tuple[list[ProbedBoard], str]]":
+    """Every board's readings, polled quickly, and the driver that they come through."""
+    from ecobench.meters.sensor_probe import close_probes, driver_version, open_probes
+
+    boards = open_probes()
+    try:
+        yield boards, driver_version() or "unknown"
+    finally:
+        close_probes()
 
 
 def put_left_back() -> "tuple[PutBack, ...]":

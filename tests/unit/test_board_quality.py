@@ -166,6 +166,18 @@ def test_more_power_than_the_limit_allows_is_no_power(limit_w: float, severity: 
     assert [flag.severity for flag in found] == ([] if severity is None else [severity])
 
 
+def test_a_limit_that_moves_inside_the_window_is_flagged_though_no_run_has_set_it() -> None:
+    """595 W until 40 s, 450 W from then on; 595 W all the time is fine."""
+    board = stepping(95)
+    moving = told("limit_enforced_w", {float(at): 595 if at < 40 else 450 for at in range(81)}, si_per_count=1e-3)
+    still = steadily("limit_enforced_w", 595, si_per_count=1e-3)
+
+    (flag,) = flags_of(evaluated([board.counter(80), board.instant(80), moving], training(95)), "limit_moved")
+
+    assert "between 450.0 and 595.0 W" in flag.evidence
+    assert flags_of(evaluated([board.counter(80), board.instant(80), still], training(95)), "limit_moved") == []
+
+
 def test_less_power_than_before_the_launch_is_flagged() -> None:
     """320 W before the launch, by somebody else's work; 100 W while the workload, which uses another GPU, runs."""
     board = Board(load=(wave(0, 730, high_w=330, low_w=310), wave(5, 730, high_w=110, low_w=90)))
@@ -187,6 +199,16 @@ def test_a_sensor_that_froze_is_told_from_one_that_is_steady() -> None:
 
     assert flag.evidence.startswith("gpu:0: power stood at 400.0 W for ")
     assert flags_of(evaluated([plateau.counter(80), plateau.instant(80)], training(95)), "frozen_sensor") == []
+
+
+def test_a_reading_that_stands_still_for_the_steps_is_aliased_and_not_frozen() -> None:
+    """Steps of 100.0 ms: the sensor reads one value for a minute, and its period is known from before and after."""
+    board = stepping(100)
+
+    result = evaluated([board.counter(80), board.instant(80)], training(100))
+
+    assert [flag.severity for flag in flags_of(result, "check_aliased")] == [Severity.INFO]
+    assert flags_of(result, "frozen_sensor") == []
 
 
 def test_segments_of_less_than_10_s_are_flagged() -> None:

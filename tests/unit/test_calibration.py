@@ -207,3 +207,14 @@ def test_what_cannot_be_told_is_none_with_a_reason() -> None:
     assert fast.update_period_s.value is None
     assert "moves at nearly every reading" in (fast.update_period_s.reason or "")
     assert_holds(fast.window_s, 0.025, within=0.008)
+
+
+def test_window_that_the_waves_are_too_short_for_is_not_guessed() -> None:
+    """1 s of averaging, and waves of 1.6 s: what is left of them shows windows of 0.3 s at the longest."""
+    loads = [Load(10 * S, 230 * MS, length_ns=1610 * MS), Load(30 * S + 33 * MS, 370 * MS, length_ns=1600 * MS)]
+    found = sensor(
+        [load.wave(load.power(ReadingKind.AVERAGE_POWER, window_ns=S)) for load in loads], ReadingKind.AVERAGE_POWER
+    )
+
+    assert found.window_s.value is None
+    assert found.lag_s.value is None

@@ -1,0 +1,78 @@
+"""`doctor --calibrate` on the NVML test bed: what its sensors were made to do is what is found, kept, and used."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nvml_bed import NvmlBed
+from nvml_models import H100
+from typed_command import Command
+
+MakeNode = Callable[..., NvmlBed]
+MS = 1_000_000
+
+
+@pytest.fixture
+def wave_folder(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """`squarewave` with the stand-in that loads the bed's boards as its program."""
+    folder = tmp_path / "squarewave"
+    folder.mkdir()
+    shutil.copy(checkout / "workloads" / "squarewave" / "workload.toml", folder)
+    support = checkout / "tests" / "support"
+    shutil.copy(support / "square_on_bed" / "train.py", folder)
+    monkeypatch.setenv("SUPPORT_FOLDER", str(support))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return folder
+
+
+def assert_near(estimate: dict[str, Any], truth: float, *, within: float) -> None:
+    assert estimate["value"] == pytest.approx(truth, abs=within), estimate
+    assert estimate["low"] <= truth + within
+    assert estimate["high"] >= truth - within
+
+
+def test_calibration_recovers_what_the_boards_sensors_were_made_to_do(
+    make_node: MakeNode, wave_folder: Path, tmp_path: Path
+) -> None:
+    """Board 0: 25 ms in 100 ms, its power 3 % high and its counter 2 % low. Board 1: its counter sees 25 ms in 100."""
+    bed = make_node(H100, H100)
+    bed.set_sensor(0, "instant", gain=1.03)
+    bed.set_sensor(0, "counter", gain=0.98)
+    bed.set_sensor(1, "counter", window_ns=25 * MS)
+    done = Command(tmp_path / "home").run(
+        "doctor", "--calibrate", "--workload", str(wave_folder), "--wave-time", "3", "--json"
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "wave 4/4" in done.stderr
+    document = json.loads(done.stdout)
+    first, second = document["calibrations"]
+    assert (first["uuid"], second["uuid"]) == bed.uuids
+    assert first["driver"] == "580.95.05"
+    sensors = {sensor["kind"]: sensor for sensor in first["sensors"]}
+    instant, average, counter = (sensors[kind] for kind in ("instant_power", "average_power", "energy_counter"))
+    assert_near(instant["update_period_s"], 0.1, within=0.001)
+    assert_near(instant["window_s"], 0.025, within=0.006)
+    assert_near(instant["lag_s"], 0.0, within=0.006)
+    assert_near(average["window_s"], 1.0, within=0.05)
+    assert_near(counter["update_period_s"], 0.1, within=0.001)
+    assert_near(counter["coverage_share"], 1.0, within=0.05)
+    assert instant["ratio"]["value"] == pytest.approx(1.03 / 0.98, rel=0.003)
+    partial = {sensor["kind"]: sensor for sensor in second["sensors"]}["energy_counter"]
+    assert_near(partial["coverage_share"], 0.25, within=0.06)
+    for path, uuid in zip(document["paths"], bed.uuids, strict=True):
+        assert Path(path) == tmp_path / "state" / "ecobench" / "calibration" / f"{uuid}.json"
+        assert json.loads(Path(path).read_text())["uuid"] == uuid
+
+
+def test_calibration_without_a_driver_says_so(tmp_path: Path, wave_folder: Path) -> None:
+    """Exit code 3: a meter or a permission is missing."""
+    done = Command(tmp_path / "home").run("doctor", "--calibrate", "--workload", str(wave_folder))
+
+    assert done.returncode == 3
+    assert "there is no NVIDIA driver to calibrate with" in done.stderr
+    assert not (tmp_path / "state").exists()
