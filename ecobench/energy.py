@@ -253,7 +253,7 @@ def _too_short(trace: Trace, curve: CounterCurve, window: Window) -> str | None:
     ]
     if sum(segment.duration_ns for segment in short) <= MOST_UNCOVERED_SHARE * window.duration_ns:
         return None
-    return f"{len(short)} segment(s) are shorter than {least_ns / NS_PER_S:g} s, three readings of this counter"
+    return f"{len(short)} segment(s) are shorter than {least_ns / NS_PER_S:.3g} s, three readings of this counter"
 
 
 def _by_integral(trace: Trace, power: _Power, window: Window) -> DomainEnergy:
