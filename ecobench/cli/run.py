@@ -59,11 +59,18 @@ def run(
             "--simulate", metavar="NODE", help="Run on a node that does not exist: 8xh100, or a file. Measures nothing."
         ),
     ] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="With --simulate: predict time, energy and cost by power limit; run nothing.")
+    ] = False,
+    price: Annotated[
+        float | None, typer.Option("--price", metavar="P", min=0, help="With --plan: what a kWh costs.")
+    ] = None,
     no_report: Annotated[bool, typer.Option("--no-report", help="Do not draw the report.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Run a workload, measure it, and end with a result and a report."""
     from ecobench.catalog import find_workload
+    from ecobench.cli.plan import check_plan, print_plan
     from ecobench.cli.site import choose_site
     from ecobench.config import choose
     from ecobench.hardware import describe_gpus
@@ -72,6 +79,7 @@ def run(
     from ecobench.runner import begin_run, make_spec
     from ecobench.store import Store
 
+    check_plan(is_asked=plan, simulate=simulate, until=until, price=price)
     site = choose_site(simulate)
     stop_rule = parse_stop_rule(until) if until is not None else None
     found = find_workload(workload)
@@ -95,6 +103,9 @@ def run(
             environment=site.environment,
         )
         site.check(spec)
+        if plan:
+            print_plan(site.plan(spec, power_limit, sm_clock, price), spec, as_json=as_json)
+            return
         why = "asked for" if preset is not None else f"default, {describe_gpus(boards)}"
         _show_plan(found, spec, meters, why=why, gpus=site.chosen)
         if site.needs_data:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ecobench.meters import Discovery
     from ecobench.records import GpuSetting, RunSpec
     from ecobench.seams import Control
+    from ecobench.simulation.forecast import Forecast
     from ecobench.trial import Seams
 
 
@@ -66,6 +67,12 @@ class Site(Protocol):
 
     def check(self, spec: "RunSpec") -> None:
         """Refuse what cannot take place here."""
+        ...
+
+    def plan(
+        self, spec: "RunSpec", power_limit: str | None, sm_clock: str | None, price_per_kwh: float | None
+    ) -> "tuple[Forecast, ...]":
+        """What the run would take, by power limit."""
         ...
 
     @contextmanager
@@ -134,6 +141,17 @@ class Machine:
     def check(self, spec: "RunSpec") -> None:
         """Whatever can be started may be."""
 
+    def plan(
+        self,
+        spec: "RunSpec",
+        power_limit: str | None,
+        sm_clock: str | None,
+        price_per_kwh: float | None,
+    ) -> "tuple[Forecast, ...]":
+        """A machine predicts nothing of itself."""
+        del spec, power_limit, sm_clock, price_per_kwh
+        raise RequestError("--plan predicts a simulated run", hint="name a node: --simulate 8xh100 --plan")
+
     @contextmanager
     def seams(self, run_id: str, spec: "RunSpec", meters: "Sequence[MeterInfo]") -> "Iterator[Seams]":
         from ecobench.trial import Seams
@@ -197,6 +215,20 @@ class SimulatedNode:
 
     def check(self, spec: "RunSpec") -> None:
         self._rig.check(spec)
+
+    def plan(
+        self, spec: "RunSpec", power_limit: str | None, sm_clock: str | None, price_per_kwh: float | None
+    ) -> "tuple[Forecast, ...]":
+        from ecobench.simulation.forecast import LIMITS, forecast
+
+        return forecast(
+            self._node,
+            spec,
+            limits=LIMITS if power_limit is None else (power_limit,),
+            sm_clock=sm_clock,
+            seed=0,
+            price_per_kwh=price_per_kwh,
+        )
 
     @contextmanager
     def seams(self, run_id: str, spec: "RunSpec", meters: "Sequence[MeterInfo]") -> "Iterator[Seams]":  # noqa: ARG002  # no second opinion of what is not there
