@@ -143,13 +143,18 @@ def check_idle(traces: Sequence[Trace], gpus: Sequence[GpuConditions], *, launch
     return flags
 
 
-def check_frozen(traces: Sequence[Trace], measured: Window) -> list[QualityFlag]:
-    """Whether polled power stood still while the energy counter says that the board's power was another."""
+def check_frozen(traces: Sequence[Trace], measured: Window, checks: Sequence[EnergyCheck]) -> list[QualityFlag]:
+    """Whether polled power stood still while the energy counter says that the board's power was another. One that is
+    known to keep time with the steps stands still for that.
+    """
+    aliased = {check.domain for check in checks if check.is_aliased}
     counters = {one.info.domain: one for one in traces if one.info.kind is ReadingKind.ENERGY_COUNTER}
     flags = []
     for trace in traces:
         counter = counters.get(trace.info.domain)
         if trace.info.kind is not ReadingKind.INSTANT_POWER or counter is None or len(trace.raw) < 2:
+            continue
+        if trace.info.domain in aliased:
             continue
         still = _longest_stillness(trace, measured)
         if still is None or still.duration_ns < FROZEN_NS:
@@ -165,7 +170,8 @@ def check_frozen(traces: Sequence[Trace], measured: Window) -> list[QualityFlag]
                     severity=Severity.WARNING,
                     evidence=f"{trace.info.domain}: power stood at {format_number(said_w)} W for "
                     f"{format_duration(seconds(still.duration_ns))}, the counter says {format_number(counted_w)} W",
-                    remedy="the counter stays the answer and has no check meanwhile; see `nvidia-smi -q -d POWER`",
+                    remedy="the counter stays the answer and has no check meanwhile; see `nvidia-smi -q -d POWER`, and "
+                    "whether a step takes as long as the sensor's period",
                 )
             )
     return flags

@@ -256,7 +256,11 @@ class StopRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
-    """Everything that was asked for, resolved: the one configuration that all trials of the run execute."""
+    """Everything that was asked for, resolved: the one configuration that all trials of the run execute.
+
+    Attributes:
+        simulation: the node that was simulated, and its seed; None: a real machine.
+    """
 
     workload: str
     workload_path: str
@@ -272,6 +276,7 @@ class RunSpec:
     n_trials: int
     stop_rule: StopRule | None
     settings: tuple[GpuSetting, ...] = ()
+    simulation: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,6 +37,7 @@ def make_spec(
     n_trials: int,
     stop_rule: StopRule | None,
     settings: Sequence[GpuSetting] = (),
+    simulation: str | None = None,
 ) -> RunSpec:
     """The run that was asked for, resolved. What the user's environment sets already wins over the preset's."""
     manifest = workload.manifest
@@ -58,6 +59,7 @@ def make_spec(
         n_trials=n_trials,
         stop_rule=stop_rule,
         settings=tuple(settings),
+        simulation=simulation,
     )
 
 

@@ -8,24 +8,22 @@ the trial, which ends too, since samples that were not taken cannot be taken lat
 
 import heapq
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ecobench.errors import EcobenchError, MeterError
 from ecobench.measurement import ReadingKind
-from ecobench.seams import Clock, Meter, Sample
+from ecobench.seams import Clock, Meter, Sample, SampleSink
 from ecobench.units import NS_PER_S
 
 FLUSH_NS = NS_PER_S
 # A driver that hangs must not hang the harness: neither its start nor its end waits longer.
 ANSWER_WITHIN_S = 5.0
 
-Sink = Callable[[Sequence[tuple[int, Sample]]], None]
-
 
 class Sampler:
     """Samples `meters` between `start` and `stop`."""
 
-    def __init__(self, meters: Sequence[Meter], *, clock: Clock, sink: Sink) -> None:
+    def __init__(self, meters: Sequence[Meter], *, clock: Clock, sink: SampleSink) -> None:
         self._meters = meters
         self._infos = [meter.info for meter in meters]
         self._clock = clock

@@ -3,7 +3,7 @@
 Everything above them is the same for a real machine, a fake tree and a simulation.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -50,6 +50,29 @@ class Meter(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+SampleSink = Callable[[Sequence[tuple[int, Sample]]], None]
+
+
+class Poller(Protocol):
+    """Asks the meters of a trial while it lasts, and hands their samples to its sink, by index of the meter."""
+
+    def start(self) -> None:
+        """Return once every meter can be read."""
+        ...
+
+    def stop(self) -> None:
+        """Hand over what is left, and end. May be called twice."""
+        ...
+
+    def raise_failure(self) -> None:
+        """Raise what ended it early, if anything did."""
+        ...
+
+    def energy_so_far_j(self) -> float | None:
+        """Energy of all counters since the start; None without a counter."""
+        ...
 
 
 class Control(Protocol):

@@ -25,7 +25,7 @@ from ecobench.live import EventTail, Progress, is_reached
 from ecobench.records import SCHEMA, RunSpec, TrialEnd, TrialRecord, TrialStatus, TrialTimes
 from ecobench.result import conclude_trial
 from ecobench.sampler import Sampler
-from ecobench.seams import Clock, Control, Launcher, LaunchExit, LaunchRequest, Meter, SecondOpinion
+from ecobench.seams import Clock, Control, Launcher, LaunchExit, LaunchRequest, Meter, Poller, SampleSink, SecondOpinion
 from ecobench.store.folders import TrialFolder, last_words
 from ecobench.store.samples import SampleWriter, compact, read_traces
 from ecobench.units import NS_PER_S, seconds
@@ -51,6 +51,10 @@ class Interruption(Protocol):
     def name(self) -> str: ...
 
 
+def _poll_live(meters: Sequence[Meter], clock: Clock, sink: SampleSink) -> Poller:
+    return Sampler(meters, clock=clock, sink=sink)
+
+
 class Seams(NamedTuple):
     """What a trial runs on: chosen by the command line, the same for every trial of a run."""
 
@@ -59,6 +63,8 @@ class Seams(NamedTuple):
     open_meters: Callable[[int], Sequence[Meter]]
     control: Control | None = None
     opinion: SecondOpinion | None = None
+    make_poller: Callable[[Sequence[Meter], Clock, SampleSink], Poller] = _poll_live
+    watch_every_ns: int = WATCH_EVERY_NS
 
 
 Observer = Callable[[Progress], None]
@@ -100,7 +106,7 @@ def run_trial(
             seams.control.apply()
         lead_ns = LEAD_NS if meters else 0
         with SampleWriter(folder.samples, [meter.info for meter in meters]) as writer:
-            sampler = Sampler(meters, clock=clock, sink=writer.append)
+            sampler = seams.make_poller(meters, clock, writer.append)
             try:
                 sampler_up_ns = clock.now_ns()
                 sampler.start()
@@ -118,6 +124,7 @@ def run_trial(
                     interruption=interruption,
                     control=seams.control,
                     timeout_s=timeout_s,
+                    watch_every_ns=seams.watch_every_ns,
                 ).follow()
                 clock.sleep_until(clock.now_ns() + lead_ns)
                 if seams.opinion is not None:
@@ -185,12 +192,13 @@ class _Watch:
     spec: RunSpec
     folder: TrialFolder
     launcher: Launcher
-    sampler: Sampler
+    sampler: Poller
     clock: Clock
     observer: Observer
     interruption: Interruption
     control: Control | None
     timeout_s: float | None
+    watch_every_ns: int
     checked_ns: int = 0
     n_interrupts_seen: int = 0
     stop_file_ns: int | None = None
@@ -215,7 +223,7 @@ class _Watch:
             self._heed_interrupts()
             self._heed_failures(now_ns - started_ns)
             self._heed_stop_rule(progress, now_ns=now_ns)
-            self.clock.sleep_until(now_ns + WATCH_EVERY_NS)
+            self.clock.sleep_until(now_ns + self.watch_every_ns)
         if self.failure is not None:
             raise self.failure
         return _Watched(

@@ -43,7 +43,8 @@ class LiveLine:
             self._is_drawn = False
 
     def _line(self, progress: Progress, *, elapsed_s: float) -> str:
-        parts = [f"trial {self._index + 1}/{self._spec.n_trials}", format_duration(elapsed_s)]
+        parts = ["SIMULATED"] if self._spec.simulation is not None else []
+        parts += [f"trial {self._index + 1}/{self._spec.n_trials}", format_duration(elapsed_s)]
         parts.append(progress.phases[-1] if progress.phases else "starting")
         if progress.last_step is not None:
             total = self._spec.parameters.get("steps")

@@ -3,8 +3,6 @@
 import os
 import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,8 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ecobench.catalog import Workload
+    from ecobench.cli.site import Site
     from ecobench.config import Choice
-    from ecobench.controls.nvml import NvmlControl
     from ecobench.interrupts import Interrupts
     from ecobench.meters import Discovery
     from ecobench.records import RunRecord, RunSpec
@@ -51,12 +49,25 @@ def run(
     sm_clock: Annotated[
         str | None, typer.Option("--sm-clock", metavar="MHZ", help="Lock the GPUs' SM clock for the run.")
     ] = None,
+    simulate: Annotated[
+        str | None,
+        typer.Option(
+            "--simulate", metavar="NODE", help="Run on a node that does not exist: 8xh100, or a file. Measures nothing."
+        ),
+    ] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="With --simulate: predict time, energy and cost by power limit; run nothing.")
+    ] = False,
+    price: Annotated[
+        float | None, typer.Option("--price", metavar="P", min=0, help="With --plan: what a kWh costs.")
+    ] = None,
     no_report: Annotated[bool, typer.Option("--no-report", help="Do not draw the report.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Run a workload, measure it, and end with a result and a report."""
     from ecobench.catalog import find_workload
-    from ecobench.cli.wiring import find_gpus
+    from ecobench.cli.plan import check_plan, print_plan
+    from ecobench.cli.site import choose_site
     from ecobench.config import choose
     from ecobench.hardware import describe_gpus
     from ecobench.interrupts import Interrupts
@@ -64,27 +75,35 @@ def run(
     from ecobench.runner import begin_run, make_spec
     from ecobench.store import Store
 
+    check_plan(is_asked=plan, simulate=simulate, until=until, price=price)
+    site = choose_site(simulate)
     stop_rule = parse_stop_rule(until) if until is not None else None
     found = find_workload(workload)
-    gpus = find_gpus() if any(one.hardware == "gpu" for one in found.manifest.presets.values()) else ()
+    gpus = site.gpus() if any(one.hardware == "gpu" for one in found.manifest.presets.values()) else ()
     choice = choose(
         found.manifest, preset=preset, hardware="gpu" if gpus else "cpu", settings=settings or (), gpus=gpus
     )
-    meters = _look_for_meters(meter)
+    meters = site.find_meters(meter)
     if stop_rule is not None and stop_rule.reason == "energy" and not meters.meters:
         raise RequestError("`--until energy=` needs a meter", hint="leave out --meter none")
-    with _controlled(power_limit, sm_clock) as control, Interrupts() as interrupts:
+    with site.controlled(power_limit, sm_clock) as gpu_settings, Interrupts() as interrupts:
         spec = make_spec(
             found,
             choice,
             meter=meter,
             n_trials=trials,
             stop_rule=stop_rule,
-            settings=control.settings if control is not None else (),
+            settings=gpu_settings,
+            simulation=site.simulation,
         )
+        site.check(spec)
+        if plan:
+            print_plan(site.plan(spec, power_limit, sm_clock, price), spec, as_json=as_json)
+            return
         why = "asked for" if preset is not None else f"default, {describe_gpus(gpus)}"
         _show_plan(found, spec, meters, why=why)
-        _prepare_data(found, choice)
+        if site.needs_data:
+            _prepare_data(found, choice)
         folder, record = begin_run(
             Store.from_environment(),
             spec,
@@ -94,7 +113,7 @@ def run(
             absences=meters.absences,
         )
         say(f"run       {folder.path}")
-        outcome = _run_trials(folder, record, interrupts, control)
+        outcome = _run_trials(folder, record, interrupts, site)
         report_path = None if no_report else folder.report
         _print_result(folder, record, outcome, as_json=as_json, report_path=report_path)
         if report_path is not None:
@@ -102,32 +121,10 @@ def run(
     _end(folder, outcome, interrupts)
 
 
-@contextmanager
-def _controlled(power_limit: str | None, sm_clock: str | None) -> "Iterator[NvmlControl | None]":
-    """What the run will set, locked meanwhile; what others have left set is put back first, and said."""
-    from ecobench.cli.wiring import open_control
-
-    control, left = open_control(power_limit, sm_clock)
-    for one in left:
-        say(one.line if one.is_done else f"{one.line}; {one.hint}")
-    try:
-        yield control
-    finally:
-        if control is not None:
-            control.close()
-
-
-def _look_for_meters(choice: str) -> "Discovery":
-    from ecobench.cli.wiring import meter_finder
-
-    meters = meter_finder(choice)(os.getpid())
-    for one in meters.meters:
-        one.close()
-    return meters
-
-
 def _show_plan(workload: "Workload", spec: "RunSpec", meters: "Discovery", *, why: str) -> None:
     """What will happen, before anything does."""
+    if spec.simulation is not None:
+        say(f"SIMULATED {spec.simulation}: nothing here is measured")
     say(f"workload  {spec.workload}: {workload.manifest.summary}")
     say(f"preset    {spec.preset} ({why}), {spec.ranks} rank{'s' if spec.ranks > 1 else ''}")
     say("settings  " + ", ".join(f"{name}={value}" for name, value in spec.parameters.items()))
@@ -138,8 +135,7 @@ def _show_plan(workload: "Workload", spec: "RunSpec", meters: "Discovery", *, wh
     for setting in spec.settings:
         say(f"setting   GPU {setting.index} ({setting.name}): {setting.text}")
     say(f"command   {shlex.join(spec.command)}")
-    for one in meters.meters:
-        info = one.info
+    for info in [one.info for one in meters.meters if one.info.kind.carries_energy]:
         say(f"meter     {info.domain} by {info.interface} ({info.evidence}): {info.counted}")
     if not meters.meters:
         say("meter     none: speed alone")
@@ -161,17 +157,11 @@ def _prepare_data(workload: "Workload", choice: "Choice") -> None:
             say(f"data      {source.name}: {n_train} in {info.path}")
 
 
-def _run_trials(
-    folder: "RunFolder", record: "RunRecord", interrupts: "Interrupts", control: "NvmlControl | None"
-) -> "RunOutcome":
-    from ecobench.cli import wiring
+def _run_trials(folder: "RunFolder", record: "RunRecord", interrupts: "Interrupts", site: "Site") -> "RunOutcome":
     from ecobench.cli.live import LiveLine
     from ecobench.runner import run_trials
-    from ecobench.trial import Observer, Seams
+    from ecobench.trial import Observer
 
-    if control is not None:
-        control.name_run(record.id)
-    find = wiring.meter_finder(record.spec.meter)
     is_estimate = any(info.evidence == "EST" for info in record.meters)
     lines: list[LiveLine] = []
 
@@ -182,14 +172,7 @@ def _run_trials(
         return lines[-1]
 
     try:
-        with wiring.second_opinion(record.meters) as opinion:
-            seams = Seams(
-                clock=wiring.make_clock(),
-                make_launcher=wiring.make_launcher,
-                open_meters=lambda root_pid: find(root_pid).meters,
-                control=control,
-                opinion=opinion,
-            )
+        with site.seams(record.id, record.spec, record.meters) as seams:
             return run_trials(folder, record, seams=seams, observer=observer, interruption=interrupts)
     finally:
         for line in lines:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ecobench.measurement import Evidence, Interval
 from ecobench.records import Target
 from ecobench.report.content import PhaseSpan, ReportContent, TrialView
-from ecobench.report.quantities import scale_of
+from ecobench.report.quantities import scale_of, simulated_mark
 from ecobench.report.sentences import bar_text
 
 # More trials than this in one timeline are a hairball; the legend says which are drawn.
@@ -153,7 +153,7 @@ def draw(content: ReportContent) -> Drawings:
     """Everything that can be drawn of `content`."""
     spec = content.run.spec
     return Drawings(
-        caption=f"{spec.workload}, preset {spec.preset}, run {content.run.id}",
+        caption=f"{simulated_mark(content.run)}{spec.workload}, preset {spec.preset}, run {content.run.id}",
         loss=loss_drawing(content),
         power=power_drawing(content),
         held=held_drawing(content),

@@ -155,7 +155,7 @@ def render(content: ReportContent, drawings: Drawings, *, images: Mapping[str, b
             for evidence in group.evidence
         ][:_MOST_REASONS],
         is_estimate=Evidence.EST in kinds,
-        is_simulated=Evidence.SIM in kinds,
+        is_simulated=content.run.spec.simulation is not None or Evidence.SIM in kinds,
         methods=sentences.methods(content),
         environment=content.environment,
         reproduce="\n".join(content.reproduce),

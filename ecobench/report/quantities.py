@@ -7,7 +7,7 @@ be compared by eye; a value whose repeatability interval is narrow gets the digi
 import math
 
 from ecobench.measurement import Boundary, Evidence, Interval
-from ecobench.records import Figure
+from ecobench.records import Figure, RunRecord
 from ecobench.units import format_duration, format_number, format_si
 
 _PREFIX_FACTOR = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
@@ -31,6 +31,11 @@ BOUNDARY_IN_WORDS = {
     Boundary.NODE: "the whole node",
     Boundary.FACILITY: "the node and its share of the building",
 }
+
+
+def simulated_mark(run: RunRecord) -> str:
+    """What stands before everything that is shown of a simulated run."""
+    return f"SIMULATED ({run.spec.simulation}): " if run.spec.simulation is not None else ""
 
 
 def scale_of(value: float, unit: str) -> tuple[float, str]:

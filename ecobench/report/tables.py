@@ -20,6 +20,7 @@ from ecobench.report.quantities import (
     instrument_text,
     repeatability_text,
     scope_text,
+    simulated_mark,
     value_text,
 )
 from ecobench.units import format_duration, format_number
@@ -52,7 +53,7 @@ class FlagGroup:
 def result_block(run: RunRecord, summary: RunSummary, *, report_path: Path | None) -> str:
     """The result of a run as lines of text, for `print`."""
     spec = run.spec
-    title = f"{_plain(spec.workload)} (preset {_plain(spec.preset)})  {_plain(run.id)}"
+    title = f"{_plain(simulated_mark(run))}{_plain(spec.workload)} (preset {_plain(spec.preset)})  {_plain(run.id)}"
     state = f"{trials_text(summary)}; figures are of phase `{_plain(spec.measured_phase)}`, means over trials"
     parts = [
         _wrapped(title),

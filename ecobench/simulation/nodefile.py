@@ -30,6 +30,8 @@ class Node:
     name: str
     summary: str
     n_boards: int
+    capability: tuple[int, int]
+    memory_gib: int
     board: Board
     host: Host | None
     loads: dict[str, Load]
@@ -70,11 +72,14 @@ def parse_node(text: str, *, where: str) -> Node:
     except tomllib.TOMLDecodeError as error:
         raise RequestError(f"{where}: {error}", hint="it is not TOML") from None
     sources: dict[str, str] = {}
-    known = {"name", "summary", "n_boards", "board", "host", "loads"}
+    known = {"name", "summary", "n_boards", "capability", "memory_gib", "board", "host", "loads"}
     _refuse_unknown(set(table), known, where=where)
     name, summary, n_boards = table.get("name"), table.get("summary", ""), table.get("n_boards")
     if not isinstance(name, str) or not isinstance(summary, str) or not isinstance(n_boards, int) or n_boards < 1:
         raise RequestError(f"{where}: a node has a name, a summary and n_boards from 1", hint="see the built-in nodes")
+    capability, memory_gib = table.get("capability"), table.get("memory_gib")
+    if not isinstance(capability, list) or len(capability) != 2 or not isinstance(memory_gib, int):
+        raise RequestError(f"{where}: a node has a capability and memory_gib", hint="capability = [9, 0]")
     board = table.get("board")
     model = board.pop("name", None) if isinstance(board, dict) else None
     if not isinstance(model, str):
@@ -83,6 +88,8 @@ def parse_node(text: str, *, where: str) -> Node:
         name=name,
         summary=summary,
         n_boards=n_boards,
+        capability=(int(capability[0]), int(capability[1])),
+        memory_gib=memory_gib,
         board=_parse(Board, board, sources, where=where, table="board", name=model),
         host=_parse(Host, table["host"], sources, where=where, table="host") if "host" in table else None,
         loads={

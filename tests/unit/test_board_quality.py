@@ -201,6 +201,16 @@ def test_a_sensor_that_froze_is_told_from_one_that_is_steady() -> None:
     assert flags_of(evaluated([plateau.counter(80), plateau.instant(80)], training(95)), "frozen_sensor") == []
 
 
+def test_a_reading_that_stands_still_for_the_steps_is_aliased_and_not_frozen() -> None:
+    """Steps of 100.0 ms: the sensor reads one value for a minute, and its period is known from before and after."""
+    board = stepping(100)
+
+    result = evaluated([board.counter(80), board.instant(80)], training(100))
+
+    assert [flag.severity for flag in flags_of(result, "check_aliased")] == [Severity.INFO]
+    assert flags_of(result, "frozen_sensor") == []
+
+
 def test_segments_of_less_than_10_s_are_flagged() -> None:
     """Six segments of 9 s with validations of 1 s between."""
     board = stepping(95)
