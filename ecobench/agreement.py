@@ -23,7 +23,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from ecobench.aliasing import Beat, SensorPeriod, beat_of, mean_step_s, sensor_period
-from ecobench.counter import counter_curve
 from ecobench.energy import domain_energies
 from ecobench.measurement import (
     Boundary,
@@ -87,7 +86,7 @@ def window_energies(
     steps_s = [mean_step_s(transcript, window) for window in windows]
     answers, checks = [], []
     for one, trace in _answering(meters):
-        checks_here = _checks(one, windows, steps_s) if one.counter is not None else [()] * len(windows)
+        checks_here = _checks(one, windows, steps_s)
         checks.append(checks_here)
         answers.append(
             [
@@ -169,7 +168,7 @@ def _meters(domain: str, kinds: dict[ReadingKind, Trace]) -> _Meters:
     counter = kinds.get(ReadingKind.ENERGY_COUNTER)
     has_power = any(kind in kinds for kind in POWERS)
     # Alone it stays, to say why there is no energy.
-    if counter is not None and has_power and counter_curve(counter) is None:
+    if counter is not None and has_power and not np.any(np.diff(counter.raw)):
         counter = None
     return _Meters(
         domain=domain,
@@ -189,36 +188,60 @@ def _answering(meters: Sequence[_Meters]) -> list[tuple[_Meters, Trace]]:
 
 def _checks(
     meters: _Meters, windows: Sequence[Window], steps_s: Sequence[float | None]
-) -> list[tuple[EnergyCheck, ...]]:
+) -> Sequence[tuple[EnergyCheck, ...]]:
     """For each window the checks of one domain's counter: one by each trace of power there is."""
     powers = [power for power in (meters.instant, meters.average) if power is not None]
+    if meters.counter is None or not powers:
+        return [()] * len(windows)
+    return list(zip(*(_checks_by(meters.counter, power, windows, steps_s) for power in powers), strict=True))
+
+
+def _checks_by(
+    counter: Trace, power: Trace, windows: Sequence[Window], steps_s: Sequence[float | None]
+) -> list[EnergyCheck]:
+    """The checks of `counter` by `power`, one for each window."""
+    is_average = power.info.kind is ReadingKind.AVERAGE_POWER
+    trim_ns = TRIM_NS if is_average else 0
+    overs = [trimmed(window, trim_ns) for window in windows]
+    compared = [over for over in overs if over is not None]
+    energies = zip(domain_energies(counter, compared), domain_energies(power, compared), strict=True)
+    sensor = sensor_period(power)
     return [
-        tuple(_check(meters, power, window, step_s) for power in powers)
-        for window, step_s in zip(windows, steps_s, strict=True)
+        _check(
+            power,
+            window,
+            None if over is None else next(energies),
+            step_s=step_s,
+            sensor=sensor,
+            # A second's average holds every place of a step that is shorter than it: it has no beat.
+            beat=None if is_average else _beat(sensor, step_s, window),
+            trim_ns=trim_ns,
+        )
+        for window, over, step_s in zip(windows, overs, steps_s, strict=True)
     ]
 
 
-def _check(meters: _Meters, power: Trace, window: Window, step_s: float | None) -> EnergyCheck:
-    assert meters.counter is not None  # its caller saw to it
-    trim_ns = TRIM_NS if power.info.kind is ReadingKind.AVERAGE_POWER else 0
-    over = trimmed(window, trim_ns)
-    sensor = sensor_period(power)
-    beat = _beat(sensor, step_s, window) if power.info.kind is ReadingKind.INSTANT_POWER else None
-    # A second's average holds every place of a step that is shorter than it: nothing is aliased.
+def _check(
+    power: Trace,
+    window: Window,
+    energies: tuple[DomainEnergy, DomainEnergy] | None,
+    *,
+    step_s: float | None,
+    sensor: SensorPeriod | None,
+    beat: Beat | None,
+    trim_ns: int,
+) -> EnergyCheck:
+    """One check, given what counter and power say of the trimmed window; None where nothing is left of that."""
     is_aliased = False if power.info.kind is ReadingKind.AVERAGE_POWER else beat.is_aliased if beat else None
-    counted = polled = None
-    if over is not None:
-        (counted,), (polled,) = domain_energies(meters.counter, [over]), domain_energies(power, [over])
-    counter_j = counted.energy_j if counted is not None else None
-    polled_j = polled.energy_j if polled is not None else None
+    counter_j, polled_j = (each.energy_j for each in energies) if energies is not None else (None, None)
     ratio = polled_j / counter_j if polled_j is not None and counter_j else None
     cut_beat_share = _cut_beat_share(power, window, beat) if beat is not None else None
     calibrated_ratio = power.info.calibrated_ratio
     if ratio is None:
         verdict = CheckVerdict.MISSING
-        lacking = [one.reason for one in (counted, polled) if one is not None and one.reason is not None]
+        lacking = [each.reason for each in energies or () if each.reason is not None]
         short = f"no segment is longer than {2 * trim_ns / NS_PER_S:g} s"
-        reason = "; ".join(lacking) or (short if over is None else "the counter says 0 J")
+        reason = "; ".join(lacking) or (short if energies is None else "the counter says 0 J")
     else:
         why_unknown = "the workload reports too few steps" if step_s is None else "the sensor's period was not observed"
         verdict, reason = judge(
@@ -229,7 +252,7 @@ def _check(meters: _Meters, power: Trace, window: Window, step_s: float | None) 
             why_unknown=why_unknown,
         )
     return EnergyCheck(
-        domain=meters.domain,
+        domain=power.info.domain,
         kind=power.info.kind,
         counter_j=counter_j,
         polled_j=polled_j,

@@ -18,13 +18,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ecobench.agreement import trimmed
+from ecobench.agreement import TRIM_NS
+from ecobench.calibration_records import Estimate, SensorCalibration, nothing
 from ecobench.energy import domain_energy
 from ecobench.measurement import ReadingKind, Segment, Window
 from ecobench.records import MetricValue
 from ecobench.trace import Float64s, Int64s, Trace
 from ecobench.transcript import Step, Transcript
-from ecobench.units import NS_PER_S, seconds
+from ecobench.units import NS_PER_S
 
 # A sensor that moves at more than about every other reading is too quick for the polling.
 FEWEST_READINGS_PER_UPDATE = 2.5
@@ -34,65 +35,14 @@ LEAST_EXPLAINED_SHARE = 0.5
 PLATEAU_SHARE = 0.99
 # What a sensor says just after an edge is of before it; the ratio leaves it out.
 EDGE_NS = 3 * NS_PER_S // 10
+# Over less, the ticks of the counter are some percent of its energy.
+SHORTEST_RATIO_NS = 2 * NS_PER_S
 # Longest windows and lags that are tried: first as of an instant reading, then as of an average.
 _REACHES_S = ((0.3, 0.3), (1.3, 0.4))
 # A window that comes out as nearly the longest that was tried is longer.
 _AT_THE_END_SHARE = 0.95
 _N_GRID = 33
 _N_REFINEMENTS = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
-    """A quantity with the interval that the readings leave open; `value` None with a `reason`."""
-
-    value: float | None
-    low: float | None
-    high: float | None
-    reason: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SensorCalibration:
-    """One reading of one board.
-
-    Attributes:
-        update_period_s: from one update to the next.
-        window_s: over how long it averages.
-        lag_s: how long before an update its window ended.
-        ratio: of a reading of power: its integral / the energy counter, over all waves; the interval is the waves' own.
-        coverage_share: of an energy counter: the share of time that it sees.
-    """
-
-    kind: ReadingKind
-    update_period_s: Estimate
-    window_s: Estimate
-    lag_s: Estimate
-    ratio: Estimate
-    coverage_share: Estimate
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
-    """One board as it was calibrated; stored by its UUID.
-
-    Attributes:
-        driver: sensors are read through it: another driver makes this stale.
-        waves: what was shown to it, in words.
-    """
-
-    schema: int
-    uuid: str
-    name: str
-    driver: str
-    created_utc: str
-    ecobench: str
-    waves: tuple[str, ...]
-    sensors: tuple[SensorCalibration, ...]
-
-    def ratio(self, kind: ReadingKind) -> float | None:
-        """Integral of that reading / energy counter."""
-        return next((sensor.ratio.value for sensor in self.sensors if sensor.kind is kind), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -166,11 +116,6 @@ def wave_of(transcript: Transcript, traces: Sequence[Trace], *, start_ns: int) -
         stop_ns=rising[-1],
         traces=tuple(traces),
     )
-
-
-def nothing(reason: str) -> Estimate:
-    """What cannot be told."""
-    return Estimate(value=None, low=None, high=None, reason=reason)
 
 
 def _sensor(kind: ReadingKind, waves: Sequence[Wave]) -> SensorCalibration:
@@ -370,26 +315,35 @@ def _coverage(window: Estimate, period: Estimate) -> Estimate:
 
 
 def _ratio(kind: ReadingKind, waves: Sequence[Wave]) -> Estimate:
-    """Over the plateaus if there are any, else over all; the interval is the least and greatest of single waves.
+    """On the plateaus, where nothing is aliased; the interval is that of their thirds, and of instant power on waves.
 
-    (On a plateau nothing is aliased. The average is taken over what its checks are taken over.)
+    A second's average on a wave says more of what was before it than of what its window holds.
     """
-    polled, counted, is_plateau = [], [], []
+    trim_ns = TRIM_NS if kind is ReadingKind.AVERAGE_POWER else EDGE_NS
+    polled_j, counted_j, ratios = 0.0, 0.0, []
     for wave in waves:
-        counter, power = wave.trace(ReadingKind.ENERGY_COUNTER), wave.trace(kind)
-        whole = Window(phase="train", segments=(Segment(start_ns=wave.start_ns, stop_ns=wave.stop_ns),))
-        over = trimmed(whole) if kind is ReadingKind.AVERAGE_POWER else trimmed(whole, EDGE_NS)
-        if counter is None or power is None or over is None:
+        if not wave.is_plateau and kind is ReadingKind.AVERAGE_POWER:
             continue
-        counter_j, power_j = domain_energy(counter, over).energy_j, domain_energy(power, over).energy_j
-        if counter_j and power_j:
-            polled.append(power_j)
-            counted.append(counter_j)
-            is_plateau.append(wave.is_plateau)
-    if not counted:
-        longest_s = max((seconds(wave.stop_ns - wave.start_ns) for wave in waves), default=0.0)
-        return nothing(f"no wave (the longest {longest_s:.1f} s) has both energies")
-    ratios = np.array(polled) / np.array(counted)
-    steady = np.array(is_plateau) if any(is_plateau) else np.ones(len(ratios), dtype=bool)
-    value = float(np.array(polled)[steady].sum() / np.array(counted)[steady].sum())
-    return Estimate(value=value, low=float(ratios.min()), high=float(ratios.max()), reason=None)
+        start_ns, stop_ns = wave.start_ns + trim_ns, wave.stop_ns - trim_ns
+        whole = _energies(kind, wave, start_ns, stop_ns)
+        if whole is None:
+            continue
+        ratios.append(whole[0] / whole[1])
+        if wave.is_plateau:
+            polled_j, counted_j = polled_j + whole[0], counted_j + whole[1]
+            third_ns = (stop_ns - start_ns) // 3
+            thirds = [_energies(kind, wave, start_ns + n * third_ns, start_ns + (n + 1) * third_ns) for n in range(3)]
+            ratios += [third[0] / third[1] for third in thirds if third is not None]
+    if not counted_j:
+        return nothing("no plateau is long enough for both energies")
+    return Estimate(value=polled_j / counted_j, low=min(ratios), high=max(ratios), reason=None)
+
+
+def _energies(kind: ReadingKind, wave: Wave, start_ns: int, stop_ns: int) -> tuple[float, float] | None:
+    """By polled power and by the counter, between two instants of a wave; None where one of them has none."""
+    counter, power = wave.trace(ReadingKind.ENERGY_COUNTER), wave.trace(kind)
+    if counter is None or power is None or stop_ns - start_ns < SHORTEST_RATIO_NS:
+        return None
+    window = Window(phase="train", segments=(Segment(start_ns=start_ns, stop_ns=stop_ns),))
+    power_j, counter_j = domain_energy(power, window).energy_j, domain_energy(counter, window).energy_j
+    return (power_j, counter_j) if power_j and counter_j else None

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ecobench import __version__
-from ecobench.calibration import Calibration, Wave, calibrate, wave_of
+from ecobench.calibration import Wave, calibrate, wave_of
+from ecobench.calibration_records import Calibration
 from ecobench.catalog import Workload
 from ecobench.config import choose
 from ecobench.errors import WorkloadError
@@ -54,7 +55,8 @@ def wave_plan(duration_s: float) -> tuple[WaveRequest, ...]:
     """Periods that keep no time with 20 or 100 ms, and a plateau for the ratio."""
     shapes = ((0.23, 0.5, 0.0), (0.37, 0.4, 0.11), (1.73, 0.5, 0.05), (1.0, 1.0, 0.07))
     return tuple(
-        WaveRequest(period_s=period_s, duty=duty, phase_s=phase_s, duration_s=duration_s)
+        # A plateau loses 3 s to the edges of a second's average.
+        WaveRequest(period_s=period_s, duty=duty, phase_s=phase_s, duration_s=duration_s + (3 if duty == 1 else 0))
         for period_s, duty, phase_s in shapes
     )
 

@@ -226,11 +226,11 @@ def _still(trace: Trace, window: Window) -> str | None:
     starts = np.flatnonzero(np.concatenate(([True], np.diff(trace.raw) != 0)))
     stops = np.append(starts[1:], len(trace.raw)) - 1
     still_ns, longest_ns = 0, 0
-    for start_ns, stop_ns in zip(trace.time_ns[starts], trace.time_ns[stops], strict=True):
-        if stop_ns - start_ns > trace.gap_ns:
-            for segment in window.segments:
-                still_ns += max(0, min(int(stop_ns), segment.stop_ns) - max(int(start_ns), segment.start_ns))
-            longest_ns = max(longest_ns, int(stop_ns - start_ns))
+    is_long = trace.time_ns[stops] - trace.time_ns[starts] > trace.gap_ns
+    for start_ns, stop_ns in zip(trace.time_ns[starts[is_long]], trace.time_ns[stops[is_long]], strict=True):
+        for segment in window.segments:
+            still_ns += max(0, min(int(stop_ns), segment.stop_ns) - max(int(start_ns), segment.start_ns))
+        longest_ns = max(longest_ns, int(stop_ns - start_ns))
     if still_ns <= MOST_UNCOVERED_SHARE * window.duration_ns:
         return None
     share = still_ns / window.duration_ns

@@ -7,7 +7,7 @@ import typer
 from ecobench.cli.console import print_json, say
 
 if TYPE_CHECKING:
-    from ecobench.calibration import Calibration, Estimate
+    from ecobench.calibration_records import Calibration, Estimate
     from ecobench.live import Progress
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 
-from ecobench.calibration import Calibration
+from ecobench.calibration_records import Calibration
 from ecobench.measurement import MeterInfo, ReadingKind
 from ecobench.seams import Meter, Sample
 

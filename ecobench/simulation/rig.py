@@ -95,6 +95,13 @@ class Rig:
 
     def make_launcher(self, spec: RunSpec) -> SimulatedLauncher:
         """A launcher for the next trial of `spec`."""
+        self._script = None
+        return SimulatedLauncher(
+            self.clock, ranks=spec.ranks, fault=self._fault, write=self._writer(spec), begins=self._begin
+        )
+
+    def _writer(self, spec: RunSpec) -> Callable[[int, int | None], Script]:
+        """Writes the script of the next trial of `spec`, from its launch to a step that it is cut after."""
         recipe = make_recipe(spec.workload, spec.parameters, ranks=spec.ranks)
         trial = self._n_launched
         self._n_launched += 1
@@ -132,8 +139,7 @@ class Rig:
                 stop_after_step=stop_after_step,
             )
 
-        self._script = None
-        return SimulatedLauncher(self.clock, ranks=spec.ranks, fault=self._fault, write=write, begins=self._begin)
+        return write
 
     def open_meters(self) -> tuple[Meter, ...]:
         """Meters of all boards, and of the node where its host is modelled."""
@@ -150,6 +156,41 @@ class Rig:
         """What one board really took, for whoever wants to know how right a figure is."""
         energy = self._truth(index).energy_j(np.array([start_ns, stop_ns], dtype=np.int64))
         return float(energy[1] - energy[0])
+
+    def true_node_energy_j(self, start_ns: int, stop_ns: int) -> float | None:
+        """What the whole node really took; None where its host is not modelled."""
+        if self.node.host is None:
+            return None
+        energy = self._node_truth().energy_j(np.array([start_ns, stop_ns], dtype=np.int64))
+        return float(energy[1] - energy[0])
+
+    def rehearse(self, spec: RunSpec) -> Script:
+        """The script of the next trial, played to nobody: its truth can be asked for."""
+        script = self._writer(spec)(self.clock.now_ns(), None)
+        self._begin(script)
+        return script
+
+    def n_tokens(self, spec: RunSpec) -> int:
+        """Tokens of one whole trial."""
+        recipe = make_recipe(spec.workload, spec.parameters, ranks=spec.ranks)
+        return len(recipe.step_s) * recipe.n_step_tokens
+
+    def measured_segments(self, spec: RunSpec) -> list[tuple[int, int]]:
+        """Start and stop of each stretch of the measured phase, what is nested in it taken out."""
+        assert self._script is not None
+        marks = [(time_ns, one["event"], one.get("phase")) for time_ns, one in self._script.says if "phase" in one]
+        found: list[tuple[int, int]] = []
+        open_phases: list[str | None] = []
+        since_ns = 0
+        for time_ns, event, phase in marks:
+            if open_phases and open_phases[-1] == spec.measured_phase and time_ns > since_ns:
+                found.append((since_ns, time_ns))
+            if event == "phase_start":
+                open_phases.append(phase)
+            else:
+                open_phases.pop()
+            since_ns = time_ns
+        return found
 
     def gain(self, index: int) -> float:
         """Reading over truth of one board's sensor."""
@@ -214,7 +255,8 @@ class Rig:
             value = board.ambient_c + board.resistance_c_per_w * board.idle_w if quantity == "temperature_c" else 345.0
             return np.full(len(times_ns), value)
         if quantity == "temperature_c":
-            return np.interp(times_ns, script.edges_ns, script.temperature_c(index, board))
+            known_ns, known_c = script.temperature_c(index, board)
+            return np.interp(times_ns, known_ns, known_c)
         stretch = np.clip(np.searchsorted(script.edges_ns, times_ns, side="right") - 1, 0, len(script.is_busy) - 1)
         share = script.points[index].clock_share if index < len(script.points) else 1.0
         held = np.minimum(share, np.where(script.is_throttled[stretch] > 0, self._fault.throttle_clock_share, 1.0))

@@ -15,6 +15,7 @@ from ecobench.simulation.truth import PowerTruth
 from ecobench.trace import Float64s, Int64s
 from ecobench.units import NS_PER_S
 
+HEAT_EVERY_NS = NS_PER_S // 2
 # Standard deviations between the steps of one run, as shares. Assumed.
 STEP_SCATTER = 0.002
 POWER_SCATTER = 0.004
@@ -73,15 +74,17 @@ class Script:
         """True power of one board."""
         return PowerTruth(edges_ns=self.edges_ns, power_w=self.powers_w[index])
 
-    def temperature_c(self, index: int, board: Board) -> Float64s:
-        """Die temperature of one board at each edge."""
+    def temperature_c(self, index: int, board: Board) -> tuple[Int64s, Float64s]:
+        """Die temperature of one board, at instants half a second apart; power in between by its mean."""
+        last_ns = max(int(self.edges_ns[-1]), self.launch_ns + HEAT_EVERY_NS)
+        times_ns = np.arange(self.launch_ns, last_ns + HEAT_EVERY_NS, HEAT_EVERY_NS, dtype=np.int64)
+        means_w = self.truth(index).mean_power_w(times_ns[1:], window_ns=HEAT_EVERY_NS)
         state = (0.0, board.resistance_c_per_w * (1 - board.die_share) * board.context_idle_w)
         found = [board.ambient_c + sum(state)]
-        durations_s = np.diff(self.edges_ns) / NS_PER_S
-        for power_w, duration_s in zip(self.powers_w[index].tolist(), durations_s.tolist(), strict=True):
-            state = heat(board, state, power_w=power_w, duration_s=duration_s)
+        for power_w in means_w.tolist():
+            state = heat(board, state, power_w=power_w, duration_s=HEAT_EVERY_NS / NS_PER_S)
             found.append(board.ambient_c + sum(state))
-        return np.array(found)
+        return times_ns, np.array(found)
 
 
 class _Pen:

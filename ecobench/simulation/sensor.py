@@ -7,6 +7,7 @@ own. What is asked reads the last update that is `latency_ns` old.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 
@@ -105,9 +106,8 @@ class SimulatedMeter:
     def read(self, times_ns: Sequence[int]) -> Sequence[Sample]:
         times = np.asarray(times_ns, dtype=np.int64)
         if self._fault is NO_FAULT:
-            return [
-                Sample(time, raw, 0, None) for time, raw in zip(times_ns, self._counts(times).tolist(), strict=True)
-            ]
+            counts = self._counts(times).tolist()
+            return list(map(Sample._make, zip(times_ns, counts, repeat(0), repeat(None), strict=False)))
         fault, launch_ns = self._fault, self._launch_ns()
         asked = times
         if fault.freezes_at_s is not None:

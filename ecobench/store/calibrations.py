@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from ecobench.calibration import Calibration
+from ecobench.calibration_records import Calibration
 from ecobench.errors import RecordError
 from ecobench.store.documents import read_document, store_error, write_document
 

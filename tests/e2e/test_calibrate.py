@@ -29,10 +29,14 @@ def wave_folder(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     return folder
 
 
-def assert_near(estimate: dict[str, Any], truth: float, *, within: float) -> None:
-    assert estimate["value"] == pytest.approx(truth, abs=within), estimate
-    assert estimate["low"] <= truth + within
-    assert estimate["high"] >= truth - within
+def assert_holds(estimate: dict[str, Any], truth: float, *, width: float) -> None:
+    """The interval holds the truth, to a tenth of its greatest width, and is not wider than that.
+
+    (The stand-in's events are late by what the machine's other processes take; its load is not.)
+    """
+    assert estimate["value"] is not None, estimate
+    assert estimate["low"] - width / 10 <= truth <= estimate["high"] + width / 10, estimate
+    assert estimate["high"] - estimate["low"] <= width, estimate
 
 
 def test_calibration_recovers_what_the_boards_sensors_were_made_to_do(
@@ -55,18 +59,34 @@ def test_calibration_recovers_what_the_boards_sensors_were_made_to_do(
     assert first["driver"] == "580.95.05"
     sensors = {sensor["kind"]: sensor for sensor in first["sensors"]}
     instant, average, counter = (sensors[kind] for kind in ("instant_power", "average_power", "energy_counter"))
-    assert_near(instant["update_period_s"], 0.1, within=0.001)
-    assert_near(instant["window_s"], 0.025, within=0.006)
-    assert_near(instant["lag_s"], 0.0, within=0.006)
-    assert_near(average["window_s"], 1.0, within=0.05)
-    assert_near(counter["update_period_s"], 0.1, within=0.001)
-    assert_near(counter["coverage_share"], 1.0, within=0.05)
+    assert_holds(instant["update_period_s"], 0.1, width=0.002)
+    assert_holds(instant["window_s"], 0.025, width=0.02)
+    assert_holds(instant["lag_s"], 0.0, width=0.02)
+    assert_holds(average["window_s"], 1.0, width=0.1)
+    assert_holds(counter["update_period_s"], 0.1, width=0.002)
+    assert_holds(counter["coverage_share"], 1.0, width=0.3)
     assert instant["ratio"]["value"] == pytest.approx(1.03 / 0.98, rel=0.003)
+    assert average["ratio"]["value"] == pytest.approx(1 / 0.98, rel=0.003)
     partial = {sensor["kind"]: sensor for sensor in second["sensors"]}["energy_counter"]
-    assert_near(partial["coverage_share"], 0.25, within=0.06)
+    assert_holds(partial["coverage_share"], 0.25, width=0.3)
     for path, uuid in zip(document["paths"], bed.uuids, strict=True):
         assert Path(path) == tmp_path / "state" / "ecobench" / "calibration" / f"{uuid}.json"
         assert json.loads(Path(path).read_text())["uuid"] == uuid
+
+    ratios = meter_ratios(tmp_path)
+    assert ratios["gpu:0", "instant_power"] == instant["ratio"]["value"]
+    assert ratios["gpu:0", "average_power"] == average["ratio"]["value"]
+    assert ratios["gpu:0", "energy_counter"] is None
+    bed._state.driver_version = b"590.48.01"
+    assert set(meter_ratios(tmp_path).values()) == {None}
+
+
+def meter_ratios(tmp_path: Path) -> dict[tuple[str, str], float | None]:
+    """What each meter of power or energy would be judged against in a run."""
+    meters = Command(tmp_path / "home").document("doctor")["meters"]
+    return {
+        (one["domain"], one["kind"]): one["calibrated_ratio"] for one in meters if one["device"] and not one["quantity"]
+    }
 
 
 def test_calibration_without_a_driver_says_so(tmp_path: Path, wave_folder: Path) -> None:
@@ -74,5 +94,5 @@ def test_calibration_without_a_driver_says_so(tmp_path: Path, wave_folder: Path)
     done = Command(tmp_path / "home").run("doctor", "--calibrate", "--workload", str(wave_folder))
 
     assert done.returncode == 3
-    assert "there is no NVIDIA driver to calibrate with" in done.stderr
+    assert "no NVIDIA driver" in done.stderr
     assert not (tmp_path / "state").exists()

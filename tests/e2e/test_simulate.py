@@ -40,3 +40,20 @@ def test_what_cannot_be_simulated_is_refused_in_one_line(tmp_path: Path) -> None
         assert done.returncode == 2, done.stderr
         assert says in done.stderr
     assert not list(tmp_path.glob("*/run.json"))
+
+
+def test_a_plan_predicts_and_stores_nothing(tmp_path: Path) -> None:
+    command = Command(tmp_path)
+
+    done = command.run("run", "--simulate", "8xh100", "--plan", "--price", "0.2", "--trials", "5", "--json")
+
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["evidence"] == "SIM"
+    assert [row["limit"] for row in document["plan"]] == ["100%", "90%", "80%", "70%", "60%", "50%"]
+    assert all(row["cost"] == row["node_kwh"] * 0.2 for row in document["plan"])
+    times = [row["train_s"] for row in document["plan"]]
+    assert times == sorted(times)
+    assert not list(tmp_path.glob("*/run.json"))
+    assert command.run("run", "--plan").returncode == 2
+    assert "SIMULATED" in command.run("run", "--simulate", "8xh100", "--plan").stdout

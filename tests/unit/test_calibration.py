@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from ecobench.calibration import Estimate, SensorCalibration, Wave, calibrate
+from ecobench.calibration import Wave, calibrate
+from ecobench.calibration_records import Estimate, SensorCalibration
 from ecobench.measurement import Boundary, Evidence, Interval, MeterInfo, ReadingKind
 from ecobench.trace import Float64s, Int64s, Trace
 
@@ -183,6 +184,16 @@ def test_ratio_is_the_gains_of_both_paths_and_its_interval_the_waves() -> None:
     assert average.value == pytest.approx(1.01 / 0.98, rel=1e-4)
 
 
+def test_average_has_no_ratio_from_waves_nor_from_a_short_plateau() -> None:
+    """Trimmed by 1.5 s at each edge, a plateau of 4 s leaves 1 s, and a wave says what was before it."""
+    for loads in (LOADS, (Load(90 * S, S, duty=1.0, length_ns=4 * S),)):
+        waves = [load.wave(load.counter(), load.power(ReadingKind.AVERAGE_POWER, window_ns=S)) for load in loads]
+        ratio = sensor(waves, ReadingKind.AVERAGE_POWER).ratio
+
+        assert ratio.value is None
+        assert "no plateau is long enough" in (ratio.reason or "")
+
+
 def test_what_cannot_be_told_is_none_with_a_reason() -> None:
     """A frozen reading, one that ignores the load, one without a counter beside it, one quicker than the polling."""
     load = LOADS[1]
@@ -202,7 +213,7 @@ def test_what_cannot_be_told_is_none_with_a_reason() -> None:
     deaf = sensor([load.wave(ignoring)], ReadingKind.INSTANT_POWER)
     assert deaf.window_s.value is None
     assert "does not follow the load" in (deaf.window_s.reason or "")
-    assert "has both energies" in (deaf.ratio.reason or "")
+    assert "no plateau" in (deaf.ratio.reason or "")
     fast = sensor([load.wave(quick)], ReadingKind.INSTANT_POWER)
     assert fast.update_period_s.value is None
     assert "moves at nearly every reading" in (fast.update_period_s.reason or "")

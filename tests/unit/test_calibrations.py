@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ecobench.calibration import Calibration, Estimate, SensorCalibration, nothing
+from ecobench.calibration_records import Calibration, Estimate, SensorCalibration, nothing
 from ecobench.cli.calibrate import lines_of
 from ecobench.cli.calibrated import with_ratios
 from ecobench.measurement import MeterInfo, ReadingKind

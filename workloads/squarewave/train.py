@@ -45,7 +45,7 @@ def open_cuda(size: int) -> Work:
     if not torch.cuda.is_available():
         raise SystemExit("squarewave: load `cuda` needs an NVIDIA GPU that torch can use; `--load=cpu` loads one core")
     devices = [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
-    matrices_NN = [torch.randn(size, size, device=device, dtype=torch.bfloat16) for device in devices]
+    matrices_NN = [torch.randn(size, size, device=device, dtype=torch.float16) for device in devices]
     products_NN = [torch.empty_like(matrix_NN) for matrix_NN in matrices_NN]
 
     def work_until(stop_s: float) -> None:

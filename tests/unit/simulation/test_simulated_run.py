@@ -7,6 +7,7 @@ import pytest
 from ecobench.errors import RequestError
 from ecobench.measurement import Boundary, Evidence
 from ecobench.records import TrialStatus
+from ecobench.simulation.forecast import forecast
 from ecobench.simulation.rig import GAIN, GAIN_SPREAD
 from ecobench.simulation.script import WorkloadFault
 from ecobench.simulation.sensor import SensorFault
@@ -62,6 +63,25 @@ def test_measured_energy_is_the_truth_times_the_gain(record_run: SimulatedRun) -
         assert found.method == "counter"
         assert found.energy_j == pytest.approx(true_j * rig.gain(index), rel=0.0015)
         assert abs(rig.gain(index) - GAIN) <= 2.5 * GAIN_SPREAD + 1e-9
+
+
+def test_a_plan_is_what_the_run_then_takes(record_run: SimulatedRun) -> None:
+    """The forecast of the same node: the first trial's time to the rounding of steps, its true energy by the gains."""
+    (row,) = forecast(record_run.rig.node, record_run.spec, limits=("100%",), sm_clock=None, seed=0, price_per_kwh=2.0)
+    result = record_run.trials[0].result
+    assert result is not None
+    train = next(one for one in result.phases if one.phase == "train")
+    measured_j = sum(
+        one.energy_j / record_run.rig.gain(int(one.domain.removeprefix("gpu:")))
+        for one in train.domains
+        if one.energy_j is not None and one.domain.startswith("gpu:")
+    )
+
+    assert row.train_s == pytest.approx(result.duration_s, rel=1e-9)
+    assert row.train_gpu_j == pytest.approx(measured_j, rel=0.0015)
+    assert row.n_tokens == result.n_tokens
+    assert row.node_kwh is not None
+    assert row.cost == pytest.approx(2 * row.node_kwh)
 
 
 def test_node_power_is_that_of_a_loaded_node(record_run: SimulatedRun) -> None:
