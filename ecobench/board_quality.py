@@ -34,6 +34,9 @@ UNDER_IDLE_SHARE = 0.95
 # A reading that stays the same to its last digit for so long, while the counter says otherwise, is frozen.
 FROZEN_NS = 5 * NS_PER_S
 FROZEN_SHARE = 0.02
+# A pass over all GPUs that is slower than this misses 0.15 % on segments of 12 s.
+SLOWEST_PACE_NS = 40_000_000
+_FEWEST_FOR_PACE = 10
 # Segments of less make edges a percent of them. Source: DESIGN, section 6.
 SHORTEST_SEGMENT_NS = 10 * NS_PER_S
 
@@ -175,6 +178,51 @@ def check_frozen(traces: Sequence[Trace], measured: Window, checks: Sequence[Ene
                 )
             )
     return flags
+
+
+def check_foreign(traces: Sequence[Trace], measured: Window) -> list[QualityFlag]:
+    """Whether somebody else computed on a measured GPU: its energy is then not the workload's."""
+    flags = []
+    for trace in traces:
+        if trace.info.quantity != "foreign_processes":
+            continue
+        first_ns, last_ns = measured.segments[0].start_ns, measured.segments[-1].stop_ns
+        # Asked once a second: the readings just before and after a short window count too.
+        first = max(0, int(np.searchsorted(trace.time_ns, first_ns, side="right")) - 1)
+        last = int(np.searchsorted(trace.time_ns, last_ns, side="left"))
+        n_most = int(trace.raw[first : last + 1].max(initial=0))
+        if n_most > 0:
+            flags.append(
+                QualityFlag(
+                    code="foreign_process",
+                    severity=Severity.WARNING,
+                    evidence=f"{trace.info.domain}: up to {n_most} process(es) of somebody else; their energy is in it",
+                    remedy="`ecobench doctor` lists who uses a GPU; end them, or choose others with --gpus",
+                )
+            )
+    return flags
+
+
+def check_pace(traces: Sequence[Trace]) -> list[QualityFlag]:
+    """Whether a GPU's counter was read too seldom for the edges of segments."""
+    slow = {}
+    for trace in traces:
+        is_counter = trace.info.kind is ReadingKind.ENERGY_COUNTER and trace.info.device is not None
+        if is_counter and len(trace.time_ns) > _FEWEST_FOR_PACE:
+            every_ns = float(np.median(np.diff(trace.time_ns)))
+            if every_ns > SLOWEST_PACE_NS:
+                slow[trace.info.domain] = every_ns
+    if not slow:
+        return []
+    return [
+        QualityFlag(
+            code="slow_reading",
+            severity=Severity.WARNING,
+            evidence=f"energy counters were read every {max(slow.values()) / 1e6:.0f} ms ({', '.join(slow)}); from"
+            f" {SLOWEST_PACE_NS / 1e6:.0f} ms on, segments of 12 s are not within 0.15 %",
+            remedy="fewer GPUs with --gpus, longer segments, or a driver that answers faster",
+        )
+    ]
 
 
 def _longest_stillness(trace: Trace, measured: Window) -> Segment | None:

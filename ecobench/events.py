@@ -21,7 +21,7 @@ stamped with `time.monotonic_ns()`.
                                parameters data_hash                               program does not
     phase_start, phase_stop    phase                                              nested like brackets
     step                       step tokens synced                                 tokens: all ranks, cumulative
-    metric                     name value unit step                               finite
+    metric                     name value unit step                               finite; names up to 200 characters
     goodbye                    status: done, stopped, failed                      last line; written at a normal exit
 
 A program that is killed leaves no goodbye, and that is how it is known to have crashed. A second process that writes

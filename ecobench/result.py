@@ -112,6 +112,8 @@ def evaluate_trial(
         flags += board_quality.check_segments(measured_window, gpus)
         flags += board_quality.check_idle(traces, gpus, launch_ns=end.times.launch_ns)
         flags += board_quality.check_frozen(traces, measured_window, measured.checks)
+        flags += board_quality.check_foreign(traces, measured_window)
+        flags += board_quality.check_pace(traces)
     for trace in (one for one in traces if one.info.kind.carries_energy):
         flags += quality.check_trace(trace, counter_breaks(trace), measured_window)
     flags += quality.check_target(target, was_asked_to_stop=end.was_asked_to_stop or is_killed)

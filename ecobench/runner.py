@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -38,8 +38,11 @@ def make_spec(
     stop_rule: StopRule | None,
     settings: Sequence[GpuSetting] = (),
     simulation: str | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> RunSpec:
-    """The run that was asked for, resolved. What the user's environment sets already wins over the preset's."""
+    """The run that was asked for, resolved. What the user's environment sets already wins over the preset's,
+    and `environment` over both.
+    """
     manifest = workload.manifest
     wanted = {**DEFAULT_ENVIRONMENT, **choice.preset.environment}
     return RunSpec(
@@ -51,7 +54,7 @@ def make_spec(
         command=expand_command(
             manifest.command, python=sys.executable, ranks=choice.ranks, parameters=choice.parameters
         ),
-        environment={name: os.environ.get(name, value) for name, value in wanted.items()},
+        environment={name: os.environ.get(name, value) for name, value in wanted.items()} | dict(environment or {}),
         measured_phase=manifest.measured_phase,
         token_rule=manifest.token_rule,
         target=choice.preset.target,

@@ -18,6 +18,9 @@ from ecobench.records import MetricValue, TrialStatus
 # A workload that writes nothing but broken lines must not fill the harness's memory with descriptions of them.
 MOST_PROBLEMS = 100
 
+# Names, units and hashes; a phase's name stands in tables and legends.
+LONGEST_TEXT = 200
+
 # Sums and axes of larger values leave the range of float64.
 LARGEST_METRIC = 1e300
 
@@ -322,6 +325,8 @@ def _text(fields: dict[str, Any], key: str, *, may_be_empty: bool = False) -> st
     value = _field(fields, key)
     if not isinstance(value, str) or not (value or may_be_empty) or not value.isprintable():
         raise _BrokenError(f"`{key}` is no text: {ascii(value)[:40]}")
+    if len(value) > LONGEST_TEXT:
+        raise _BrokenError(f"`{key}` has {len(value):,} characters, more than {LONGEST_TEXT}: {value[:40]}...")
     return value
 
 

@@ -36,8 +36,12 @@ def run(
         str | None, typer.Option("--until", metavar="RULE", help="steps=N, loss=3.28, time=10m or energy=2kWh.")
     ] = None,
     meter: Annotated[
-        str, typer.Option("--meter", metavar="M", help="auto, rapl, estimate, or none for speed alone.")
+        str, typer.Option("--meter", metavar="M", help="auto, nvml, rapl, estimate, or none for speed alone.")
     ] = "auto",
+    gpus: Annotated[
+        str | None,
+        typer.Option("--gpus", metavar="LIST", help="0,1 or UUIDs or all; default: CUDA_VISIBLE_DEVICES, else all."),
+    ] = None,
     power_limit: Annotated[
         str | None,
         typer.Option(
@@ -79,9 +83,10 @@ def run(
     site = choose_site(simulate)
     stop_rule = parse_stop_rule(until) if until is not None else None
     found = find_workload(workload)
-    gpus = site.gpus() if any(one.hardware == "gpu" for one in found.manifest.presets.values()) else ()
+    site.choose_gpus(gpus, is_needed=meter in ("auto", "nvml") or power_limit is not None or sm_clock is not None)
+    boards = site.gpus() if any(one.hardware == "gpu" for one in found.manifest.presets.values()) else ()
     choice = choose(
-        found.manifest, preset=preset, hardware="gpu" if gpus else "cpu", settings=settings or (), gpus=gpus
+        found.manifest, preset=preset, hardware="gpu" if boards else "cpu", settings=settings or (), gpus=boards
     )
     meters = site.find_meters(meter)
     if stop_rule is not None and stop_rule.reason == "energy" and not meters.meters:
@@ -95,13 +100,14 @@ def run(
             stop_rule=stop_rule,
             settings=gpu_settings,
             simulation=site.simulation,
+            environment=site.environment,
         )
         site.check(spec)
         if plan:
             print_plan(site.plan(spec, power_limit, sm_clock, price), spec, as_json=as_json)
             return
-        why = "asked for" if preset is not None else f"default, {describe_gpus(gpus)}"
-        _show_plan(found, spec, meters, why=why)
+        why = "asked for" if preset is not None else f"default, {describe_gpus(boards)}"
+        _show_plan(found, spec, meters, why=why, gpus=site.chosen)
         if site.needs_data:
             _prepare_data(found, choice)
         folder, record = begin_run(
@@ -121,8 +127,10 @@ def run(
     _end(folder, outcome, interrupts)
 
 
-def _show_plan(workload: "Workload", spec: "RunSpec", meters: "Discovery", *, why: str) -> None:
+def _show_plan(workload: "Workload", spec: "RunSpec", meters: "Discovery", *, why: str, gpus: str | None) -> None:
     """What will happen, before anything does."""
+    from ecobench.cli.meter_lines import meter_lines
+
     if spec.simulation is not None:
         say(f"SIMULATED {spec.simulation}: nothing here is measured")
     say(f"workload  {spec.workload}: {workload.manifest.summary}")
@@ -135,12 +143,14 @@ def _show_plan(workload: "Workload", spec: "RunSpec", meters: "Discovery", *, wh
     for setting in spec.settings:
         say(f"setting   GPU {setting.index} ({setting.name}): {setting.text}")
     say(f"command   {shlex.join(spec.command)}")
-    for info in [one.info for one in meters.meters if one.info.kind.carries_energy]:
-        say(f"meter     {info.domain} by {info.interface} ({info.evidence}): {info.counted}")
+    if gpus is not None:
+        say(f"gpus      {gpus}")
+    for line in meter_lines(one.info for one in meters.meters):
+        say(f"meter     {line}")
     if not meters.meters:
         say("meter     none: speed alone")
     for absence in meters.absences:
-        say(f"no meter  {absence.interface}: {absence.reason}")
+        say(f"no meter  {absence.interface}{f' {absence.domain}' if absence.domain else ''}: {absence.reason}")
 
 
 def _prepare_data(workload: "Workload", choice: "Choice") -> None:

@@ -10,6 +10,7 @@ from ecobench.cli.console import say
 from ecobench.errors import RequestError
 
 if TYPE_CHECKING:
+    from ecobench.gpus import Selection
     from ecobench.hardware import Gpu
     from ecobench.measurement import MeterInfo
     from ecobench.meters import Discovery
@@ -38,6 +39,20 @@ class Site(Protocol):
 
     @property
     def needs_data(self) -> bool: ...
+
+    @property
+    def environment(self) -> "dict[str, str] | None":
+        """What the workload is given to see the chosen GPUs by; None: as it is."""
+        ...
+
+    @property
+    def chosen(self) -> str | None:
+        """The chosen GPUs in words."""
+        ...
+
+    def choose_gpus(self, typed: str | None, *, is_needed: bool) -> None:
+        """Which GPUs the run is about. Call first."""
+        ...
 
     def gpus(self) -> "tuple[Gpu, ...]": ...
 
@@ -75,12 +90,37 @@ class Machine:
     def __init__(self) -> None:
         self._control: Control | None = None
         self._naming: SettableControl | None = None
+        self._selection: Selection | None = None
+
+    @property
+    def environment(self) -> "dict[str, str] | None":
+        from ecobench.gpus import visible
+
+        return visible(self._selection.gpus) if self._selection is not None and self._selection.gpus else None
+
+    @property
+    def chosen(self) -> str | None:
+        if self._selection is None or not self._selection.gpus:
+            return None
+        return f"{', '.join(str(gpu.index) for gpu in self._selection.gpus)} ({self._selection.text})"
+
+    def choose_gpus(self, typed: str | None, *, is_needed: bool) -> None:
+        """What CUDA_VISIBLE_DEVICES holds is refused only where the run measures or sets GPUs."""
+        try:
+            self._selection = wiring.choose_gpus(typed)
+        except RequestError:
+            if is_needed or typed is not None:
+                raise
+
+    @property
+    def _uuids(self) -> "tuple[str, ...] | None":
+        return None if self._selection is None else tuple(gpu.uuid for gpu in self._selection.gpus)
 
     def gpus(self) -> "tuple[Gpu, ...]":
-        return wiring.find_gpus()
+        return wiring.find_gpus(self._uuids)
 
     def find_meters(self, choice: str) -> "Discovery":
-        meters = wiring.meter_finder(choice)(os.getpid())
+        meters = wiring.meter_finder(choice, self._uuids)(os.getpid())
         for one in meters.meters:
             one.close()
         return meters
@@ -88,7 +128,7 @@ class Machine:
     @contextmanager
     def controlled(self, power_limit: str | None, sm_clock: str | None) -> "Iterator[Sequence[GpuSetting]]":
         """What others have left set is put back first, and said."""
-        control, left = wiring.open_control(power_limit, sm_clock)
+        control, left = wiring.open_control(power_limit, sm_clock, self._uuids)
         for one in left:
             say(one.line if one.is_done else f"{one.line}; {one.hint}")
         self._control = self._naming = control
@@ -118,7 +158,7 @@ class Machine:
 
         if self._naming is not None:
             self._naming.name_run(run_id)
-        find = wiring.meter_finder(spec.meter)
+        find = wiring.meter_finder(spec.meter, self._uuids)
         with wiring.second_opinion(meters) as opinion:
             yield Seams(
                 clock=wiring.make_clock(),
@@ -133,6 +173,8 @@ class SimulatedNode:
     """`Site` that does not exist."""
 
     needs_data = False
+    environment = None
+    chosen = None
 
     def __init__(self, name_or_path: str) -> None:
         from ecobench.simulation.nodefile import find_node
@@ -144,6 +186,10 @@ class SimulatedNode:
     @property
     def simulation(self) -> str | None:
         return self._rig.name
+
+    def choose_gpus(self, typed: str | None, *, is_needed: bool) -> None:  # noqa: ARG002  # all of them, always
+        if typed is not None:
+            raise RequestError("--gpus with --simulate", hint="a simulated node is measured whole")
 
     def gpus(self) -> "tuple[Gpu, ...]":
         from ecobench.hardware import GIB, Gpu

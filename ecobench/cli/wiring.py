@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ecobench.clock import LiveClock
-from ecobench.errors import StoreError
+from ecobench.errors import MeterError, StoreError
 from ecobench.launcher import SupervisedLauncher
 from ecobench.measurement import MeterInfo, ReadingKind
 from ecobench.meters import Discovery, discover
@@ -17,6 +17,7 @@ from ecobench.seams import Clock, Launcher, SecondOpinion
 if TYPE_CHECKING:
     from ecobench.controls.nvml import NvmlControl
     from ecobench.controls.recovery import PutBack
+    from ecobench.gpus import Selection
     from ecobench.hardware import Gpu
     from ecobench.meters.sensor_probe import ProbedBoard
 
@@ -31,11 +32,11 @@ def make_launcher() -> Launcher:
     return SupervisedLauncher()
 
 
-def meter_finder(choice: str) -> Callable[[int], Discovery]:
+def meter_finder(choice: str, gpu_uuids: Sequence[str] | None = None) -> Callable[[int], Discovery]:
     """Opens the meters of `choice` for a trial, given the root of the workload's process tree."""
 
     def find(root_pid: int) -> Discovery:
-        found = discover(choice, root_pid=root_pid)
+        found = discover(choice, root_pid=root_pid, gpu_uuids=gpu_uuids)
         if not any(meter.info.device for meter in found.meters):
             return found
         from ecobench.cli.calibrated import with_ratios
@@ -48,7 +49,35 @@ def meter_finder(choice: str) -> Callable[[int], Discovery]:
     return find
 
 
-def open_control(power_limit: str | None, sm_clock: str | None) -> "tuple[NvmlControl | None, tuple[PutBack, ...]]":
+def choose_gpus(typed: str | None) -> "Selection | None":
+    """The GPUs of `--gpus`, else those that CUDA would see; None where there is no GPU to choose from.
+
+    Raises:
+        RequestError: one that is named is not there.
+        MeterError: GPUs were asked for, and there is no driver.
+    """
+    from ecobench.gpus import GpuId, select_gpus
+
+    try:
+        from ecobench.nvml import close_driver, find_boards, open_driver
+
+        open_driver()
+    except (ImportError, MeterError) as error:
+        if typed is None:
+            return None
+        if isinstance(error, MeterError):
+            raise MeterError(f"--gpus {typed}: {error.message}", hint=error.hint) from error
+        raise MeterError(f"--gpus {typed}: {error}", hint="pip install nvidia-ml-py") from error
+    try:
+        boards = [GpuId(one.index, one.uuid, one.name) for one in find_boards().found]
+    finally:
+        close_driver()
+    return select_gpus(typed, os.environ, boards) if boards or typed is not None else None
+
+
+def open_control(
+    power_limit: str | None, sm_clock: str | None, gpu_uuids: Sequence[str] | None = None
+) -> "tuple[NvmlControl | None, tuple[PutBack, ...]]":
     """What the run will set, tried and locked, and what runs before it had left to put back."""
     if power_limit is None and sm_clock is None:
         # No folder for journals: nothing was ever set from here, and this run sets nothing.
@@ -57,14 +86,14 @@ def open_control(power_limit: str | None, sm_clock: str | None) -> "tuple[NvmlCo
         return None, ()
     from ecobench.controls.nvml import NvmlControl
 
-    return NvmlControl.open(power_limit, sm_clock, environment=os.environ)
+    return NvmlControl.open(power_limit, sm_clock, environment=os.environ, uuids=gpu_uuids)
 
 
-def find_gpus() -> "tuple[Gpu, ...]":
+def find_gpus(gpu_uuids: Sequence[str] | None = None) -> "tuple[Gpu, ...]":
     """The GPUs that a preset may be chosen for."""
     from ecobench.controls.board import describe_boards
 
-    return describe_boards()
+    return describe_boards(gpu_uuids)
 
 
 @contextmanager

@@ -1,15 +1,19 @@
 """One NVIDIA board as its driver shows it: what may be set, what is set, and the setting of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pynvml
 
-from ecobench.errors import ControlError
+from ecobench import nvml
+from ecobench.errors import ControlError, MeterError
 from ecobench.hardware import Gpu
 from ecobench.limits import LimitRange
+from ecobench.nvml import close_driver
 from ecobench.records import LimitState
+
+__all__ = ["REMEDIES", "Board", "close_driver", "describe_boards", "find_board", "find_boards", "open_driver"]
 
 T = TypeVar("T")
 
@@ -27,20 +31,12 @@ def open_driver() -> None:
         ControlError: there is none, or it does not work.
     """
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
+        nvml.open_driver()
+    except MeterError as error:
         raise ControlError(
-            f"there is no NVIDIA driver to set anything with: {error}",
-            hint="leave out --power-limit and --sm-clock, or see `nvidia-smi`",
+            f"there is no NVIDIA driver to set anything with: {error.message}",
+            hint=f"leave out --power-limit and --sm-clock, or: {error.hint}",
         ) from error
-
-
-def close_driver() -> None:
-    """Let go of the driver."""
-    try:
-        pynvml.nvmlShutdown()
-    except pynvml.NVMLError:  # lost with its last board: there is nothing left to let go of
-        return
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,15 +109,7 @@ class Board:
 
 def find_boards() -> tuple[Board, ...]:
     """Every board that answers, in the driver's order. One that is lost hides no other."""
-    boards = []
-    for index in range(pynvml.nvmlDeviceGetCount()):
-        try:
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            uuid, name = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)
-        except pynvml.NVMLError:
-            continue
-        boards.append(Board(index, uuid, name, handle))
-    return tuple(boards)
+    return tuple(Board(one.index, one.uuid, one.name, one.handle) for one in nvml.find_boards().found)
 
 
 def find_board(uuid: str) -> Board:
@@ -136,15 +124,17 @@ def find_board(uuid: str) -> Board:
     raise ControlError(f"GPU {uuid} does not answer", hint="see `nvidia-smi -L`; a lost GPU wants a reset or a reboot")
 
 
-def describe_boards() -> tuple[Gpu, ...]:
-    """What every GPU of this machine is; none where there is no driver. Loads the driver, and lets go of it."""
+def describe_boards(uuids: Sequence[str] | None = None) -> tuple[Gpu, ...]:
+    """What the GPUs with these UUIDs are (None: all of this machine); none where there is no driver. Loads the driver,
+    and lets go of it.
+    """
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
+        nvml.open_driver()
+    except MeterError:
         return ()
     try:
         gpus = []
-        for board in find_boards():
+        for board in (one for one in find_boards() if uuids is None or one.uuid in uuids):
             try:
                 memory_bytes = int(pynvml.nvmlDeviceGetMemoryInfo(board.handle).total)
                 capability = tuple(pynvml.nvmlDeviceGetCudaComputeCapability(board.handle))

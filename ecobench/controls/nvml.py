@@ -62,7 +62,12 @@ class NvmlControl:
 
     @classmethod
     def open(
-        cls, power_limit: str | None, sm_clock: str | None, *, environment: Mapping[str, str]
+        cls,
+        power_limit: str | None,
+        sm_clock: str | None,
+        *,
+        environment: Mapping[str, str],
+        uuids: Sequence[str] | None = None,
     ) -> tuple[Self, tuple[PutBack, ...]]:
         """Everything that can be refused is refused here; nothing has been changed when this returns, but what a run
         that was killed had left behind has been put back.
@@ -77,7 +82,7 @@ class NvmlControl:
         open_driver()
         control = cls(folder=folder, way=choose_way(environment))
         try:
-            control._gpus = _choose(power_limit, sm_clock, folder=folder)
+            control._gpus = _choose(power_limit, sm_clock, folder=folder, uuids=uuids)
             control._take_locks()
             left = _put_left_back(control._gpus, folder)
             control._try_permission()
@@ -233,8 +238,8 @@ def _put_left_back(gpus: Sequence[_Gpu], folder: Path) -> tuple[PutBack, ...]:
     return (*found, *put_all_back(folder))
 
 
-def _choose(power_limit: str | None, sm_clock: str | None, *, folder: Path) -> list[_Gpu]:
-    boards = find_boards()
+def _choose(power_limit: str | None, sm_clock: str | None, *, folder: Path, uuids: Sequence[str] | None) -> list[_Gpu]:
+    boards = [board for board in find_boards() if uuids is None or board.uuid in uuids]
     if not boards:
         raise ControlError(
             "no NVIDIA GPU answers", hint="leave out --power-limit and --sm-clock, or see `nvidia-smi -L`"

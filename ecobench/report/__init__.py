@@ -2,7 +2,7 @@
 
     tables.py       the result block that a run ends with        quantities.py   how a figure reads
     content.py      everything that a report shows, as data      losses.py, timelines.py, provenance.py: its parts
-    boards.py       GPUs, a line each, and their checks
+    boards.py       GPUs, a line each, and their checks          bounds.py       how much of it all is shown
     sentences.py    what the numbers show, in words              drawings.py     what each chart draws
     figures.py      drawn by matplotlib (PNG)                    charts.py       drawn by Bokeh (zoom, hover)
     html.py         the page                                     template.html   its text and style

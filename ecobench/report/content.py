@@ -13,7 +13,8 @@ from ecobench.errors import EcobenchError
 from ecobench.measurement import Boundary, DomainEnergy, Evidence, MeterInfo, ReadingKind
 from ecobench.reading import read_run
 from ecobench.records import Figure, RunRecord, RunSummary, TrialRecord, TrialStatus
-from ecobench.report.losses import LossLine, loss_lines
+from ecobench.report.bounds import shown_phases
+from ecobench.report.losses import LossLine, loss_lines, n_undrawn
 from ecobench.report.provenance import environment_rows, reproduce_lines
 from ecobench.report.tables import ordered_figures
 from ecobench.report.timelines import HeldLine, PowerLine, held_line, power_line
@@ -22,6 +23,10 @@ from ecobench.store.samples import read_traces
 from ecobench.transcript import Transcript
 from ecobench.units import seconds
 from ecobench.windows import TrialWindows, trial_windows
+
+# More phases, or more stretches of them, than this make a timeline that nobody can read and that takes minutes to draw.
+MOST_SPAN_PHASES = 12
+MOST_SPANS = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +52,8 @@ class TrialView:
 
     Attributes:
         spans: phases in order of time; the origin is the launch, or the first event or sample where that is not known.
+        n_undrawn_spans: shorter stretches of phases, left out since there are too many.
+        n_undrawn_losses: metrics left out for the same reason.
         problem: why a part of the trial cannot be shown; None where all of it can.
     """
 
@@ -55,6 +62,8 @@ class TrialView:
     held: tuple[HeldLine, ...]
     spans: tuple[PhaseSpan, ...]
     losses: tuple[LossLine, ...]
+    n_undrawn_spans: int
+    n_undrawn_losses: int
     problem: str | None
 
     @property
@@ -189,17 +198,22 @@ def _read_trial(
     held = [held_line(trace, origin_ns=origin_ns) for trace in traces]
     measured = windows.window(run.spec.measured_phase) if windows is not None else None
     in_scope = [trace for trace in answers if _is_in(trace.info, scope)]
+    first = next((transcript for transcript in transcripts if transcript.rank == 0), None)
+    spans = _spans(windows, origin_ns=origin_ns)
+    drawn_spans = _longest(spans)
     view = TrialView(
         record=record,
         power=tuple(line for line in lines if line is not None),
         held=tuple(line for line in held if line is not None),
-        spans=_spans(windows, origin_ns=origin_ns),
+        spans=drawn_spans,
         losses=loss_lines(
-            next((transcript for transcript in transcripts if transcript.rank == 0), None),
+            first,
             measured=measured,
             traces=in_scope,
             target=run.spec.target,
         ),
+        n_undrawn_spans=len(spans) - len(drawn_spans),
+        n_undrawn_losses=n_undrawn(first, run.spec.target),
         problem="; ".join(problems) or None,
     )
     rows = [
@@ -245,6 +259,17 @@ def _spans(windows: TrialWindows | None, *, origin_ns: int) -> tuple[PhaseSpan, 
     return tuple(sorted(spans, key=lambda span: span.start_s))
 
 
+def _longest(spans: Sequence[PhaseSpan]) -> tuple[PhaseSpan, ...]:
+    """The longest stretches of the phases that take the most time, in order of time."""
+    taken_s: dict[str, float] = {}
+    for span in spans:
+        taken_s[span.phase] = taken_s.get(span.phase, 0.0) + span.stop_s - span.start_s
+    phases = set(sorted(taken_s, key=lambda phase: -taken_s[phase])[:MOST_SPAN_PHASES])
+    known = [span for span in spans if span.phase in phases]
+    longest = sorted(known, key=lambda span: span.start_s - span.stop_s)[:MOST_SPANS]
+    return tuple(sorted(longest, key=lambda span: span.start_s))
+
+
 def _is_in(info: MeterInfo, scope: Scope | None) -> bool:
     return scope is not None and (info.boundary, info.evidence) == (scope.boundary, scope.evidence)
 
@@ -271,7 +296,7 @@ def _bars(summary: RunSummary, records: Sequence[TrialRecord], scope: Scope | No
     with_result = [record for record in records if record.result is not None]
     pooled = [record for record in with_result if record.status in complete] or with_result
     bars = []
-    for phase in summary.phases:
+    for phase in shown_phases(summary.phases)[0]:
         energies: dict[str, list[float]] = {}
         for record in pooled:
             for result in record.result.phases if record.result is not None else ():

@@ -68,6 +68,7 @@ class LossDrawing:
     curves: tuple[Curve, ...]
     target: Target | None
     keys: tuple[Key, ...]
+    note: str | None
 
     @property
     def left(self) -> float:
@@ -89,7 +90,7 @@ class PowerDrawing:
     """Power over time, or how much of it a GPU was held back, a panel for each trial.
 
     Attributes:
-        note: which trials are left out; None where none is.
+        note: which trials and stretches of phases are left out; None where none is.
     """
 
     x_label: str
@@ -188,6 +189,7 @@ def loss_drawing(content: ReportContent) -> LossDrawing | None:
     )
     target = content.run.spec.target
     main = next((line for _, line in found if line.is_main), found[0][1])
+    n_undrawn = max(view.n_undrawn_losses for view, _ in found)
     return LossDrawing(
         x_label=label,
         y_label=f"{main.metric if len(names) == 1 else 'loss'}, {main.unit}",
@@ -195,6 +197,7 @@ def loss_drawing(content: ReportContent) -> LossDrawing | None:
         curves=curves,
         target=target if target is not None and target.metric in names else None,
         keys=tuple(Key(name=name, colour=colours[name], is_line=True) for name in names),
+        note=f"{n_undrawn:,} more metrics are not drawn." if n_undrawn else None,
     )
 
 
@@ -218,7 +221,7 @@ def power_drawing(content: ReportContent) -> PowerDrawing | None:
         panels=tuple(_panel(view, colours, factor) for view in drawn),
         phase_colours=phases,
         keys=_keys(colours, drawn, phases),
-        note=f"{left_out} more trials are not drawn." if left_out else None,
+        note=_note(left_out, drawn),
     )
 
 
@@ -256,7 +259,7 @@ def held_drawing(content: ReportContent) -> PowerDrawing | None:
         ),
         phase_colours=phases,
         keys=_keys(colours, drawn, phases),
-        note=f"{left_out} more trials are not drawn." if left_out else None,
+        note=_note(left_out, drawn),
     )
 
 
@@ -270,6 +273,13 @@ def _keys(colours: dict[str, str], drawn: Sequence[TrialView], phases: dict[str,
             if phase in shown
         ),
     )
+
+
+def _note(n_trials: int, drawn: Sequence[TrialView]) -> str | None:
+    n_spans = sum(view.n_undrawn_spans for view in drawn)
+    notes = [f"{n_trials} more trials are not drawn."] if n_trials else []
+    notes += [f"{n_spans:,} shorter stretches of phases are not coloured."] if n_spans else []
+    return " ".join(notes) or None
 
 
 def bars_drawing(content: ReportContent) -> BarsDrawing | None:

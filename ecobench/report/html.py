@@ -17,6 +17,7 @@ from ecobench.measurement import Evidence, SecondOpinion, Severity
 from ecobench.records import Figure
 from ecobench.report import sentences
 from ecobench.report.boards import CHECK_COLUMNS, GPU_COLUMNS, cap_text, check_rows, gpu_cells, stragglers_text
+from ecobench.report.bounds import shown_figures, shown_phases
 from ecobench.report.charts import bokeh_script, chart_items
 from ecobench.report.content import MeterRow, ReportContent, TrialView, primary_figures
 from ecobench.report.drawings import Drawings, Key
@@ -98,6 +99,8 @@ def render(content: ReportContent, drawings: Drawings, *, images: Mapping[str, b
     template = environment.from_string(files(__package__).joinpath("template.html").read_text(encoding="utf-8"))
     kinds = [kind for kind in Evidence if any(figure.evidence is kind for figure in summary.figures)]
     boundaries = dict.fromkeys(figure.boundary for figure in summary.figures if figure.boundary is not None)
+    figures, figures_note = shown_figures(ordered_figures(summary.figures), summary.target)
+    phases, phases_note = shown_phases(summary.phases)
     return template.render(
         run=content.run,
         summary=summary,
@@ -106,13 +109,16 @@ def render(content: ReportContent, drawings: Drawings, *, images: Mapping[str, b
         standfirst=sentences.standfirst(content),
         target=target_text(summary),
         main_figures=[_figure_view(figure) for figure in primary_figures(content)],
-        figures=[_figure_view(figure) for figure in ordered_figures(summary.figures)],
+        figures=[_figure_view(figure) for figure in figures],
+        figures_note=figures_note,
         phases=[
             (phase, format_duration(phase.duration_s), [_figure_view(figure) for figure in phase.figures])
-            for phase in summary.phases
+            for phase in phases
         ],
+        phases_note=phases_note,
         charts=_charts(content, drawings, images),
         chart_notes={
+            "loss": drawings.loss.note if drawings.loss is not None else None,
             "power": drawings.power.note if drawings.power is not None else None,
             "throttle": drawings.held.note if drawings.held is not None else None,
             "energy": "Whiskers are the instrument interval (k = 2).",

@@ -16,6 +16,8 @@ from ecobench.records import MetricValue, Target
 from ecobench.transcript import Transcript
 from ecobench.units import NS_PER_S
 
+# More lines than this cannot be told apart.
+MOST_LINES = 6
 # More points than this are thinned evenly; first and last stay.
 _MOST_POINTS = 1000
 # What to look at where the manifest names no target, best first.
@@ -47,7 +49,8 @@ class LossLine:
 def loss_lines(
     transcript: Transcript | None, *, measured: Window | None, traces: Sequence[Trace], target: Target | None
 ) -> tuple[LossLine, ...]:
-    """The main metric and those in the same unit, main first; empty where there is none.
+    """The main metric and those in the same unit, main first, at most `MOST_LINES`; empty where there is
+    none.
 
     `transcript` is rank 0's; `traces` are those of the domains whose energies add up to the scope of the report.
     """
@@ -58,9 +61,8 @@ def loss_lines(
     unit = next(metric.unit for metric in metrics if metric.name == main)
     # A value that is stamped before the measured phase begins (a warm-up's) has cost it nothing and says nothing of it.
     begin_ns = measured.segments[0].start_ns
-    names = dict.fromkeys(metric.name for metric in metrics if metric.unit == unit)
     lines = []
-    for name in sorted(names, key=lambda one: one != main):
+    for name in _names(metrics, main=main, unit=unit)[:MOST_LINES]:
         found = _thinned([one for one in metrics if (one.name, one.unit) == (name, unit) and one.time_ns >= begin_ns])
         if not found:
             continue
@@ -105,6 +107,19 @@ def spent_j(traces: Sequence[Trace], window: Window, times_ns: NDArray[np.int64]
         for start_j, stop_j in zip(known_j[:n], known_j[n : 2 * n], strict=True):
             total += np.clip(known_j[2 * n :], start_j, stop_j) - start_j
     return total
+
+
+def n_undrawn(transcript: Transcript | None, target: Target | None) -> int:
+    """How many metrics `loss_lines` leaves out, since there are too many."""
+    metrics = transcript.metrics if transcript is not None else ()
+    main = _main_metric(metrics, target)
+    unit = next((metric.unit for metric in metrics if metric.name == main), "")
+    return max(0, len(_names(metrics, main=main, unit=unit)) - MOST_LINES)
+
+
+def _names(metrics: Sequence[MetricValue], *, main: str | None, unit: str) -> list[str]:
+    names = dict.fromkeys(metric.name for metric in metrics if metric.unit == unit)
+    return sorted(names, key=lambda one: one != main)
 
 
 def _main_metric(metrics: Sequence[MetricValue], target: Target | None) -> str | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from ecobench.measurement import Evidence, QualityFlag, Severity
 from ecobench.records import Figure, PhaseSummary, RunRecord, RunSummary, TrialStatus
 from ecobench.report.boards import GPU_COLUMNS, cap_text, gpu_cells
+from ecobench.report.bounds import shown_evidence, shown_figures, shown_phases
 from ecobench.report.quantities import (
     EVIDENCE_IN_WORDS,
     count_text,
@@ -94,7 +95,7 @@ def grouped_flags(flags: Iterable[QualityFlag]) -> list[FlagGroup]:
     for flag in flags:
         groups.setdefault((flag.severity, flag.code, flag.remedy), []).append(flag.evidence)
     found = [
-        FlagGroup(severity=severity, code=code, evidence=tuple(dict.fromkeys(evidence)), remedy=remedy)
+        FlagGroup(severity=severity, code=code, evidence=shown_evidence(tuple(dict.fromkeys(evidence))), remedy=remedy)
         for (severity, code, remedy), evidence in groups.items()
     ]
     return sorted(found, key=lambda group: _SEVERITIES.index(group.severity))
@@ -128,9 +129,11 @@ def _is_refused(summary: RunSummary) -> bool:
 
 
 def _figure_table(summary: RunSummary) -> list[str]:
-    rows = [(_plain(figure.label), *_figure_row(figure)) for figure in ordered_figures(summary.figures)]
+    figures, left_out = shown_figures(ordered_figures(summary.figures), summary.target)
+    rows = [(_plain(figure.label), *_figure_row(figure)) for figure in figures]
     header = ("figure", "value", "n", "repeatability 95%", "instrument k=2", "boundary")
     lines = _table(header, rows, widths=(18, 24, 4, 22, 14, 8)) if rows else ["no figures: no trial has a result"]
+    lines += _wrapped(left_out) if left_out is not None else []
     target = target_text(summary)
     if target is not None:
         lines += _wrapped(f"target: {_plain(target)}")
@@ -139,7 +142,8 @@ def _figure_table(summary: RunSummary) -> list[str]:
 
 def _phase_table(phases: Sequence[PhaseSummary]) -> list[str]:
     rows: list[tuple[str, ...]] = []
-    for phase in phases:
+    shown, left_out = shown_phases(phases)
+    for phase in shown:
         name = _plain(phase.phase) + (" *" if phase.is_measured else "")
         duration = format_duration(phase.duration_s)
         energies = [_figure_row(figure) for figure in phase.figures if figure.key == "energy_j"]
@@ -150,6 +154,7 @@ def _phase_table(phases: Sequence[PhaseSummary]) -> list[str]:
     lines = _table(header, rows, widths=(12, 12, 21, 3, 17, 14, 8))
     if any(phase.is_measured for phase in phases):
         lines.append("* the measured phase")
+    lines += _wrapped(left_out) if left_out is not None else []
     return [*lines, ""]
 
 

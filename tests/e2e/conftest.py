@@ -7,7 +7,7 @@ import pytest
 
 from nvml_bed import NvmlBed
 from nvml_build import NvmlLibrary, build_nvml
-from nvml_models import GpuModel
+from nvml_models import OLD_DRIVER_LACKS, GpuModel
 
 Require = Callable[..., str]
 MakeNode = Callable[..., NvmlBed]
@@ -19,13 +19,19 @@ def nvml_library(require: Require, session_folder: Path) -> NvmlLibrary:
     return build_nvml(require("gcc"), session_folder / "nvml")
 
 
+@pytest.fixture(scope="session")
+def old_nvml_library(require: Require, session_folder: Path) -> NvmlLibrary:
+    """The same as an old driver would have it: later functions are not there."""
+    return build_nvml(require("gcc"), session_folder / "nvml", without=OLD_DRIVER_LACKS)
+
+
 @pytest.fixture
 def make_node(tmp_path: Path, nvml_library: NvmlLibrary, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeNode]:
     """Makes the node of a test, which every process started from here finds; its journals are the test's own."""
     opened = []
 
-    def make(*models: GpuModel) -> NvmlBed:
-        bed = NvmlBed.create(tmp_path / "node.state", nvml_library, models)
+    def make(*models: GpuModel, library: NvmlLibrary = nvml_library) -> NvmlBed:
+        bed = NvmlBed.create(tmp_path / "node.state", library, models)
         opened.append(bed)
         for name, value in bed.environment.items():
             monkeypatch.setenv(name, value)

@@ -226,3 +226,11 @@ def test_endless_broken_lines_are_counted_and_not_all_kept() -> None:
 
     assert transcript.n_problems == 500
     assert len(transcript.problems) == MOST_PROBLEMS
+
+
+def test_name_of_a_novel_is_refused_and_named_by_its_beginning() -> None:
+    """A phase's name stands in tables and legends: 200 characters are the most."""
+    said = read(HELLO, line("phase_start", 2, phase="p" * 200), line("phase_start", 3, phase="q" * 201))
+
+    assert [mark.phase for mark in said.marks] == ["p" * 200]
+    assert said.problems[0].what == f"`phase` has 201 characters, more than 200: {'q' * 40}..."
