@@ -19,5 +19,7 @@ def _line(found: list[MeterInfo]) -> str:
     kinds = [f"{info.kind.replace('_', ' ')} {1e9 / info.period_ns:g} Hz" for info in found if info.kind.carries_energy]
     n_gauges = len(found) - len(kinds)
     others = [f"{n_gauges} conditions"] if n_gauges else []
+    ratios = [f"{info.kind.replace('_', ' ')} {info.calibrated_ratio:.4f}" for info in found if info.calibrated_ratio]
+    others += [f"calibrated: {', '.join(ratios)} of the counter"] if ratios else []
     read = f" [{', '.join([*kinds, *others])}]" if len(found) > 1 else ""
     return f"{first.domain} by {first.interface} ({first.evidence}, {low} to {high}): {first.counted}{read}"

@@ -125,7 +125,7 @@ def calibration_probes() -> "Iterator[tuple[list[ProbedBoard], str]]":
     try:
         yield boards, driver_version() or "unknown"
     finally:
-        close_probes()
+        close_probes(boards)
 
 
 def put_left_back() -> "tuple[PutBack, ...]":

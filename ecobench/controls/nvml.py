@@ -78,6 +78,8 @@ class NvmlControl:
         """
         if power_limit is not None:
             check_limit_text(power_limit)
+        if sm_clock is not None:
+            parse_clock(sm_clock, ())
         folder = runtime_folder(environment)
         open_driver()
         control = cls(folder=folder, way=choose_way(environment))

@@ -73,11 +73,26 @@ def test_calibration_recovers_what_the_boards_sensors_were_made_to_do(
         assert Path(path) == tmp_path / "state" / "ecobench" / "calibration" / f"{uuid}.json"
         assert json.loads(Path(path).read_text())["uuid"] == uuid
 
+    ratios = meter_ratios(tmp_path)
+    assert ratios["gpu:0", "instant_power"] == instant["ratio"]["value"]
+    assert ratios["gpu:0", "average_power"] == average["ratio"]["value"]
+    assert ratios["gpu:0", "energy_counter"] is None
+    bed._state.driver_version = b"590.48.01"
+    assert set(meter_ratios(tmp_path).values()) == {None}
+
+
+def meter_ratios(tmp_path: Path) -> dict[tuple[str, str], float | None]:
+    """What each meter of power or energy would be judged against in a run."""
+    meters = Command(tmp_path / "home").document("doctor")["meters"]
+    return {
+        (one["domain"], one["kind"]): one["calibrated_ratio"] for one in meters if one["device"] and not one["quantity"]
+    }
+
 
 def test_calibration_without_a_driver_says_so(tmp_path: Path, wave_folder: Path) -> None:
     """Exit code 3: a meter or a permission is missing."""
     done = Command(tmp_path / "home").run("doctor", "--calibrate", "--workload", str(wave_folder))
 
     assert done.returncode == 3
-    assert "there is no NVIDIA driver to calibrate with" in done.stderr
+    assert "no NVIDIA driver" in done.stderr
     assert not (tmp_path / "state").exists()

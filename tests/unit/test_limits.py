@@ -1,7 +1,10 @@
 """What may be typed for a power limit: understood, resolved for each board, or refused with the way to write it."""
 
+from pathlib import Path
+
 import pytest
 
+from ecobench.controls.nvml import NvmlControl
 from ecobench.errors import RequestError
 from ecobench.limits import LimitRange, check_limit_text, parse_clock, resolve_limits
 
@@ -105,3 +108,12 @@ def test_clock_is_whole_megahertz_that_every_board_can_do() -> None:
     for typed in ("1741", "0", "1.5", "fast", "1.5GHz"):
         with pytest.raises(RequestError):
             parse_clock(typed, [H100, A40])
+
+
+@pytest.mark.parametrize(("power_limit", "sm_clock"), [(None, "fast"), ("85", None), ("300W", "0")])
+def test_control_refuses_what_was_typed_before_it_asks_for_a_driver(
+    power_limit: str | None, sm_clock: str | None, tmp_path: Path
+) -> None:
+    """Where there is no driver that would be another error, with another exit code."""
+    with pytest.raises(RequestError):
+        NvmlControl.open(power_limit, sm_clock, environment={"XDG_RUNTIME_DIR": str(tmp_path)})
