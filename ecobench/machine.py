@@ -14,6 +14,9 @@ import ecobench
 from ecobench.clock import read_boot_id
 from ecobench.records import MachineRecord, Provenance
 
+# Number of the capability. Source: capability.h.
+CAP_SYS_ADMIN = 21
+
 PACKAGES = ("torch", "numpy", "scipy", "pandas", "pyarrow", "nvidia-ml-py", "zeus", "psutil", "bokeh", "matplotlib")
 
 
@@ -59,6 +62,30 @@ def free_disk_bytes(path: Path) -> int:
     while not path.exists():
         path = path.parent
     return shutil.disk_usage(path).free
+
+
+def read_container() -> str | None:
+    """What kind of container this is; None where nothing says that it is one."""
+    if Path("/.dockerenv").exists():
+        return "docker"
+    if Path("/run/.containerenv").exists():
+        return "podman"
+    try:
+        text = Path("/proc/1/cgroup").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    named = next((name for name in ("kubepods", "docker", "containerd", "lxc") if name in text), None)
+    return named or os.environ.get("container") or None  # noqa: SIM112  # systemd's own spelling
+
+
+def has_admin_capability() -> bool:
+    """Whether this process may change settings of devices: CAP_SYS_ADMIN, which root in a container often lacks."""
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return os.geteuid() == 0
+    effective = next((int(line.split()[1], 16) for line in status.splitlines() if line.startswith("CapEff:")), 0)
+    return bool(effective >> CAP_SYS_ADMIN & 1)
 
 
 def _cpu_model() -> str:

@@ -83,7 +83,7 @@ def test_calibration_recovers_what_the_boards_sensors_were_made_to_do(
 
 def meter_ratios(tmp_path: Path) -> dict[tuple[str, str], float | None]:
     """What each meter of power or energy would be judged against in a run."""
-    meters = Command(tmp_path / "home").document("doctor")["meters"]
+    meters = Command(tmp_path / "home").document("doctor", "--observe", "0")["meters"]
     return {
         (one["domain"], one["kind"]): one["calibrated_ratio"] for one in meters if one["device"] and not one["quantity"]
     }

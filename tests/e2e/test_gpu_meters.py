@@ -113,7 +113,7 @@ def test_driver_of_another_version_is_named_with_its_remedy(on: On) -> None:
     bed, command = on(H100)
     bed.fail_init(DRIVER_MISMATCH)
     refused = command.run(*BRIEF, "--meter", "nvml")
-    doctor = command.run("doctor")
+    doctor = command.run("doctor", "--observe", "0")
 
     assert refused.returncode == 3
     assert "of different versions" in refused.stderr
@@ -137,14 +137,14 @@ def test_mig_is_refused_by_name_and_another_board_is_not(on: On) -> None:
     absent = command.run(*BRIEF, "--gpus", "4")
     assert (absent.returncode, "no GPU `4` answers" in absent.stderr) == (2, True)
     assert not command.home.exists()
-    assert "MIG is on" in command.run("doctor").stdout
+    assert "MIG is on" in command.run("doctor", "--observe", "0").stdout
 
 
 def test_unlike_boards_are_not_chosen_by_a_number_that_cuda_reads_otherwise(on: On) -> None:
     """Index 1 of an A100 and an H100 depends on CUDA's order; with the order it is measured."""
     bed, command = on(A100, H100)
     refused = command.run(*BRIEF, CUDA_VISIBLE_DEVICES="0")
-    doctor = command.run("doctor", CUDA_VISIBLE_DEVICES="1,0", CUDA_DEVICE_ORDER="PCI_BUS_ID")
+    doctor = command.run("doctor", "--observe", "0", CUDA_VISIBLE_DEVICES="1,0", CUDA_DEVICE_ORDER="PCI_BUS_ID")
 
     assert refused.returncode == 2
     assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in refused.stderr
@@ -157,8 +157,11 @@ def test_doctor_shows_scope_limits_and_what_a_module_lacks(on: On) -> None:
     bed, command = on(GH200, H100, H100)
     bed.set_limit(1, 450)
     bed.lose(2)
+    bed.set_square_wave(1, high_w=400, low_w=200, period_ns=170_000_000)
     shown = command.run("doctor").stdout
 
+    assert "observed  gpu:1: energy counter changes every 100 ms; instant power changes every 100 ms" in shown
+    assert "control   power limits and SM clocks" in shown
     assert "no meter  nvml gpu:0: its energy counter counts the whole module" in shown
     assert "meter     gpu:0 by nvml (G0" in shown
     assert "meter     gpu:1 by nvml (G1" in shown
@@ -171,4 +174,4 @@ def test_old_driver_is_measured_too(on: On, old_nvml_library: NvmlLibrary) -> No
     bed, command = on(H100, library=old_nvml_library)
     bed.lack_fields(OLD_DRIVER_LACKS_FIELDS)
 
-    assert "energy counter 50 Hz, average power 2 Hz" in command.run("doctor").stdout
+    assert "energy counter 50 Hz, average power 2 Hz" in command.run("doctor", "--observe", "0").stdout
