@@ -1,7 +1,8 @@
 """What a report gathers from a run folder, and the sentences that it says about it."""
 
-from pathlib import Path
+from pathlib import dataclasses
 
+import Path
 import pytest
 
 from ecobench.measurement import Boundary, Evidence
@@ -140,6 +141,18 @@ def test_sentences_are_computed_from_the_run(tmp_path: Path) -> None:
         "Phase train took 62% of the 160.0 J from launch to exit; most of the rest went to warmup, 25%."
     )
     assert sentences.power_sentence(content).endswith("the mean in train is 20.0 W.")
+
+
+def test_no_share_is_said_where_a_phase_has_no_energy(tmp_path: Path) -> None:
+    """100 J of an unknown whole are no percentage."""
+    content = content_of(tmp_path)
+    first, *others = content.bars
+    assert first.energy is not None
+    unknown = dataclasses.replace(first, energy=dataclasses.replace(first.energy, value=None, reason="too short"))
+
+    assert sentences.phases_sentence(dataclasses.replace(content, bars=(unknown, *others))) == (
+        "Phase train took 100.0 J; what 1 other phase took is not known."
+    )
 
 
 def test_lost_trial_keeps_its_timeline(tmp_path: Path) -> None:
