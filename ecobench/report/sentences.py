@@ -117,14 +117,12 @@ def phases_sentence(content: ReportContent) -> str:
         mark = evidence_mark(content.scope.evidence if content.scope is not None else None)
         if total_j <= 0:
             return f"No phase took any energy{mark}."
+        if not any(bar.is_measured for bar, _ in known):
+            return f"What phase {measured} took is not known."
         n_unknown = sum(bar.energy is not None and bar.energy.value is None for bar in content.bars)
         if n_unknown:
-            phases = "phase" if n_unknown == 1 else "phases"
-            return (
-                f"Phase {measured} took {format_si(own_j, 'J')}{mark}; what {n_unknown} other {phases} took is not known."
-                if own_j > 0
-                else f"What {n_unknown} {phases} took is not known."
-            )
+            rest = f"{n_unknown} other phase{'s' if n_unknown > 1 else ''}"
+            return f"Phase {measured} took {format_si(own_j, 'J')}{mark}; what {rest} took is not known."
         others = sorted(((value, bar.phase) for bar, value in known if not bar.is_measured), reverse=True)
         text = f"Phase {measured} took {own_j / total_j:.0%} of the {format_si(total_j, 'J')}{mark} from launch to exit"
         return (

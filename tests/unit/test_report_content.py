@@ -1,8 +1,8 @@
 """What a report gathers from a run folder, and the sentences that it says about it."""
 
-from pathlib import dataclasses
+import dataclasses
+from pathlib import Path
 
-import Path
 import pytest
 
 from ecobench.measurement import Boundary, Evidence
