@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ecobench.aliasing import sensor_period
 from ecobench.counter import (
     BreakKind,
     CounterBreak,
@@ -212,6 +213,8 @@ def _by_counter(trace: Trace, curve: CounterCurve | None, window: Window) -> Dom
     if (reason := _still(trace, window) or _too_short(trace, curve, window)) is not None:
         return _nothing(trace, found, COUNTER, reason)
     energy_j = counter_energy_j(curve, window)
+    if energy_j == 0 and trace.info.evidence is Evidence.EST:
+        return _nothing(trace, found, COUNTER, "less CPU time was used than the system counts, 10 ms a process")
     lost_at_most_j = sum(broken.bound_j for broken in breaks if broken.bound_j is not None)
     return _domain_energy(trace.info, found, COUNTER, energy_j, lost_at_most_j=lost_at_most_j)
 
@@ -266,9 +269,40 @@ def _by_integral(trace: Trace, power: _Power, window: Window) -> DomainEnergy:
         return _nothing(trace, found, INTEGRAL, reason + refused)
     if 1 - found.share > MOST_UNCOVERED_SHARE:
         return _nothing(trace, found, INTEGRAL, _uncovered(trace, 1 - found.share, found) + refused)
-    edges_ns = [(segment.start_ns, segment.stop_ns) for segment in window.segments]
-    until_j = power.energy_until_j(np.array(edges_ns, dtype=np.int64))
-    return _domain_energy(trace.info, found, INTEGRAL, float((until_j[:, 1] - until_j[:, 0]).sum()), lost_at_most_j=0.0)
+    if (short := _too_short_to_poll(trace, window)) is not None:
+        return _nothing(trace, found, INTEGRAL, short + refused)
+    edges_ns = np.array([(segment.start_ns, segment.stop_ns) for segment in window.segments], dtype=np.int64)
+    until_j = power.energy_until_j(edges_ns)
+    energy_j = float((until_j[:, 1] - until_j[:, 0]).sum())
+    return _domain_energy(trace.info, found, INTEGRAL, energy_j, blurred_j=_blurred_j(trace, power, edges_ns.ravel()))
+
+
+def _too_short_to_poll(trace: Trace, window: Window) -> str | None:
+    """Why segments are too short for polled power; None where they are long enough, or make up little of the window."""
+    least_ns = SHORTEST_PERIODS * _update_ns(trace)
+    short = [segment for segment in window.segments if segment.duration_ns < least_ns]
+    if sum(segment.duration_ns for segment in short) <= MOST_UNCOVERED_SHARE * window.duration_ns:
+        return None
+    return f"{len(short)} segment(s) are shorter than {least_ns / NS_PER_S:g} s, three updates of this sensor"
+
+
+def _blurred_j(trace: Trace, power: _Power, edges_ns: Int64s) -> float:
+    """What polled power may put on the wrong side of edges, in J: at each, its step there for one update.
+
+    A sensor shows a step of power up to one update late, and between two readings it is interpolated. The step is the
+    largest difference of readings within an update and a half of the edge.
+    """
+    update_ns = _update_ns(trace)
+    firsts = np.searchsorted(power.time_ns, edges_ns - update_ns * 3 // 2, side="left")
+    lasts = np.searchsorted(power.time_ns, edges_ns + update_ns * 3 // 2, side="right")
+    near = [power.power_w[first:last] for first, last in zip(firsts, lasts, strict=True) if last > first]
+    return float(sum(readings.max() - readings.min() for readings in near)) * update_ns / NS_PER_S
+
+
+def _update_ns(trace: Trace) -> int:
+    """How often a polled sensor says something new: no more often than it is read, and as seen in the trace."""
+    seen = sensor_period(trace)
+    return max(trace.info.period_ns, round(seen.period_s * NS_PER_S) if seen is not None else 0)
 
 
 def _sum(boundary: Boundary, evidence: Evidence, group: Sequence[DomainEnergy]) -> BoundaryEnergy:
@@ -292,7 +326,13 @@ def _sum(boundary: Boundary, evidence: Evidence, group: Sequence[DomainEnergy]) 
 
 
 def _domain_energy(
-    info: MeterInfo, found: Coverage, method: str, energy_j: float, *, lost_at_most_j: float
+    info: MeterInfo,
+    found: Coverage,
+    method: str,
+    energy_j: float,
+    *,
+    lost_at_most_j: float = 0.0,
+    blurred_j: float = 0.0,
 ) -> DomainEnergy:
     share = info.instrument_share
     return DomainEnergy(
@@ -302,7 +342,10 @@ def _domain_energy(
         method=method,
         energy_j=energy_j,
         reason=None,
-        instrument=Interval(low=energy_j * (1 + share.low), high=energy_j * (1 + share.high) + lost_at_most_j),
+        instrument=Interval(
+            low=max(0.0, energy_j * (1 + share.low) - blurred_j),
+            high=energy_j * (1 + share.high) + lost_at_most_j + blurred_j,
+        ),
         coverage_share=found.share,
         largest_gap_s=found.largest_gap_s,
     )

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from ecobench.conditions import cap_state, cap_state_of_share
-from ecobench.gpu_records import CapState, GpuConditions, GpuSummary
+from ecobench.gpu_records import CapState, GpuSummary
 from ecobench.measurement import ReadingKind
 from ecobench.records import TrialResult
 
@@ -25,7 +25,7 @@ def _summary(domain: str, results: Sequence[TrialResult]) -> GpuSummary:
     return GpuSummary(
         domain=domain,
         uuid=next((one.uuid for one in found if one.uuid is not None), None),
-        n=len(found),
+        n=sum(one.energy_j is not None for one in found),
         energy_j=_mean(one.energy_j for one in found),
         mean_power_w=_mean(one.mean_power_w for one in found),
         sm_clock_mhz=_mean(one.sm_clock_mhz for one in found),
@@ -34,7 +34,7 @@ def _summary(domain: str, results: Sequence[TrialResult]) -> GpuSummary:
         limit_requested_w=_same(one.limit_requested_w for one in found),
         limit_enforced_w=_same(limit for one in found for limit in (one.limit_lowest_w, one.limit_highest_w)),
         limited_share=limited_share,
-        cap_state=_state(found, limited_share),
+        cap_state=cap_state(cap_state_of_share(one.cap_share) for one in found) or CapState.UNKNOWN,
         check_ratio=_mean(
             check.ratio
             for result in results
@@ -44,12 +44,6 @@ def _summary(domain: str, results: Sequence[TrialResult]) -> GpuSummary:
             if check.domain == domain and check.kind is ReadingKind.INSTANT_POWER
         ),
     )
-
-
-def _state(found: Sequence[GpuConditions], limited_share: float | None) -> CapState:
-    if any(one.cap_share is None for one in found):
-        return CapState.UNKNOWN
-    return cap_state_of_share(limited_share)
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from ecobench.counter import CounterBreak
-from ecobench.measurement import BoundaryEnergy, DomainEnergy, Evidence, QualityFlag, Severity, Window
+from ecobench.measurement import BoundaryEnergy, DomainEnergy, Evidence, QualityFlag, ReadingKind, Severity, Window
 from ecobench.records import ParameterValue, RunSpec, StopRule, TargetResult, TrialEnd, TrialRecord
 from ecobench.trace import Trace
 from ecobench.transcript import Transcript
@@ -216,6 +216,16 @@ def check_trace(trace: Trace, breaks: Sequence[CounterBreak], measured: Window |
     """Whether one meter answered, and counted on without a break."""
     domain = trace.info.domain
     flags = []
+    is_still = trace.info.kind is ReadingKind.ENERGY_COUNTER and len(trace.raw) > 1 and trace.raw[0] == trace.raw[-1]
+    if is_still and trace.info.evidence is not Evidence.EST:
+        flags.append(
+            QualityFlag(
+                code="dead_counter",
+                severity=Severity.WARNING,
+                evidence=f"{domain}: the energy counter never moved; it counts as absent",
+                remedy="where polled power answers in its place, the figures say so; see `ecobench doctor`",
+            )
+        )
     if trace.n_failed:
         flags.append(
             QualityFlag(

@@ -21,10 +21,13 @@ def doctor(
         str, typer.Option("--workload", metavar="W", help="Of --calibrate: what speaks like squarewave.")
     ] = "squarewave",
     wave_s: Annotated[
-        float, typer.Option("--wave-time", metavar="S", min=2.0, help="Of --calibrate: seconds a wave.")
+        float, typer.Option("--wave-time", metavar="S", min=2.0, max=3600.0, help="Of --calibrate: seconds a wave.")
     ] = 12.0,
     observe_s: Annotated[
-        float, typer.Option("--observe", metavar="S", min=0.0, help="Seconds to watch the GPUs' sensors; 0: do not.")
+        float,
+        typer.Option(
+            "--observe", metavar="S", min=0.0, max=3600.0, help="Seconds to watch the GPUs' sensors; 0: do not."
+        ),
     ] = 3.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:

@@ -63,7 +63,7 @@ def run(
         bool, typer.Option("--plan", help="With --simulate: predict time, energy and cost by power limit; run nothing.")
     ] = False,
     price: Annotated[
-        float | None, typer.Option("--price", metavar="P", min=0, help="With --plan: what a kWh costs.")
+        float | None, typer.Option("--price", metavar="P", min=0, max=1e6, help="With --plan: what a kWh costs.")
     ] = None,
     no_report: Annotated[bool, typer.Option("--no-report", help="Do not draw the report.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,

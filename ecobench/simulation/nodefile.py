@@ -3,6 +3,7 @@
 A constant is `name = { value = 1980, source = "..." }`. What has no source is refused, and so is what is not known.
 """
 
+import math
 import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -69,16 +70,17 @@ def parse_node(text: str, *, where: str) -> Node:
     """
     try:
         table: dict[str, Any] = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise RequestError(f"{where}: {error}", hint="it is not TOML") from None
     sources: dict[str, str] = {}
     known = {"name", "summary", "n_boards", "capability", "memory_gib", "board", "host", "loads"}
     _refuse_unknown(set(table), known, where=where)
     name, summary, n_boards = table.get("name"), table.get("summary", ""), table.get("n_boards")
-    if not isinstance(name, str) or not isinstance(summary, str) or not isinstance(n_boards, int) or n_boards < 1:
+    if not isinstance(name, str) or not isinstance(summary, str) or type(n_boards) is not int or n_boards < 1:
         raise RequestError(f"{where}: a node has a name, a summary and n_boards from 1", hint="see the built-in nodes")
     capability, memory_gib = table.get("capability"), table.get("memory_gib")
-    if not isinstance(capability, list) or len(capability) != 2 or not isinstance(memory_gib, int):
+    is_capability = isinstance(capability, list) and [type(one) for one in capability] == [int, int]
+    if not is_capability or not isinstance(capability, list) or type(memory_gib) is not int or memory_gib < 1:
         raise RequestError(f"{where}: a node has a capability and memory_gib", hint="capability = [9, 0]")
     board = table.get("board")
     model = board.pop("name", None) if isinstance(board, dict) else None
@@ -114,8 +116,10 @@ def _parse(kind: type[T], raw: object, sources: dict[str, str], *, where: str, t
                 hint=f'{name} = {{ value = 1.0, source = "assumed" }}',
             )
         value = constant["value"]
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise RequestError(f"{where}: [{table}] {name} = {value!r}", hint="it is a number")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise RequestError(f"{where}: [{table}] {name} = {value!r}", hint="it is a finite number")
+        if value < 0:
+            raise RequestError(f"{where}: [{table}] {name} = {value!r}", hint="it is a number from 0")
         values[name] = float(value)
         sources[f"{table}.{name}"] = str(constant["source"])
     try:

@@ -59,6 +59,39 @@ def test_a_plateau_that_never_changes_is_power_times_time() -> None:
     assert (found.instrument.low, found.instrument.high) == (pytest.approx(6_300), pytest.approx(8_400))
 
 
+def held(power_w: int, other_w: int, *, segments_s: Sequence[tuple[float, float]], until_s: float) -> Trace:
+    """A sensor that holds what it saw for 100 ms, read at 50 Hz: `power_w` within segments, else `other_w`; it ripples
+    by a milliwatt, so that each update shows.
+    """
+    times_ns = list(range(0, round(until_s * S), S // 50))
+    shown = [time // (S // 10) * (S // 10) / S for time in times_ns]
+    return polled(
+        times_ns,
+        [1000 * (power_w if any(a <= at < b for a, b in segments_s) else other_w) + round(at * 10) % 2 for at in shown],
+    )
+
+
+def test_segments_of_few_updates_have_no_energy_by_polled_power() -> None:
+    """0.2 s of a sensor that updates every 0.1 s: what it shows may be what was before."""
+    found = domain_energy(held(600, 100, segments_s=[(2.0, 2.2)], until_s=5), window((2.0, 2.2)))
+
+    assert found.energy_j is None
+    assert found.reason == "1 segment(s) are shorter than 0.3 s, three updates of this sensor"
+
+
+def test_interval_of_short_segments_holds_what_the_sensor_may_have_put_beyond_their_edges() -> None:
+    """0.6 s at 100 W between 600 W, shown 100 ms late: the interval reaches 500 W x 0.1 s further an edge."""
+    late = held(100, 600, segments_s=[(2.1, 2.7)], until_s=5)
+
+    found = domain_energy(late, window((2.0, 2.6)))
+
+    assert found.instrument is not None
+    assert found.instrument.low <= 60 <= found.instrument.high
+    value_j = energy_j(found)
+    assert value_j == pytest.approx(105, abs=6)  # 0.1 s of 600 W too much, and the ramp between two readings
+    assert found.instrument.low == pytest.approx(max(0, value_j * 0.9 - 100), abs=0.01)
+
+
 def test_a_ramp_with_edges_between_samples_is_its_trapezoid() -> None:
     """P = 100 W/s x t, read every 0.4 s: from 1.1 to 2.9 s it is 50 x (2.9^2 - 1.1^2) = 360 J, exactly."""
     times_ns = list(range(0, 4 * S, 2 * S // 5))
