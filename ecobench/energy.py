@@ -213,8 +213,6 @@ def _by_counter(trace: Trace, curve: CounterCurve | None, window: Window) -> Dom
     if (reason := _still(trace, window) or _too_short(trace, curve, window)) is not None:
         return _nothing(trace, found, COUNTER, reason)
     energy_j = counter_energy_j(curve, window)
-    if energy_j == 0 and trace.info.evidence is Evidence.EST:
-        return _nothing(trace, found, COUNTER, "less CPU time was used than the system counts, 10 ms a process")
     lost_at_most_j = sum(broken.bound_j for broken in breaks if broken.bound_j is not None)
     return _domain_energy(trace.info, found, COUNTER, energy_j, lost_at_most_j=lost_at_most_j)
 
