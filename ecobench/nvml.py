@@ -33,7 +33,7 @@ class DriverVersions(NamedTuple):
     """What the open driver says of itself; None for what it does not tell."""
 
     driver: str | None
-    library: str | None
+    nvml: str | None
     cuda: str | None
 
 
@@ -99,7 +99,7 @@ def read_versions() -> DriverVersions:
     cuda = ask(pynvml.nvmlSystemGetCudaDriverVersion)
     return DriverVersions(
         driver=ask(pynvml.nvmlSystemGetDriverVersion),
-        library=ask(pynvml.nvmlSystemGetNVMLVersion),
+        nvml=ask(pynvml.nvmlSystemGetNVMLVersion),
         cuda=None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
     )
 

@@ -35,7 +35,7 @@ class DriverFacts:
     """The driver and its boards; `problem` says why there is none, or why the choice of GPUs cannot be told."""
 
     driver: str | None
-    library: str | None
+    nvml: str | None
     cuda: str | None
     gpus: tuple[GpuFacts, ...]
     problem: str | None
@@ -49,7 +49,7 @@ def read_gpus() -> DriverFacts:
     try:
         nvml.open_driver()
     except EcobenchError as error:
-        return DriverFacts(driver=None, library=None, cuda=None, gpus=(), problem=error.message)
+        return DriverFacts(driver=None, nvml=None, cuda=None, gpus=(), problem=error.message)
     try:
         boards = nvml.find_boards()
         problem = "; ".join(f"GPU {lost.index}: {lost.reason}" for lost in boards.lost) or None
@@ -62,7 +62,7 @@ def read_gpus() -> DriverFacts:
         versions = nvml.read_versions()
         return DriverFacts(
             driver=versions.driver,
-            library=versions.library,
+            nvml=versions.nvml,
             cuda=versions.cuda,
             gpus=tuple(_facts(board, order) for board in boards.found),
             problem=problem,
@@ -75,7 +75,7 @@ def gpu_lines(facts: DriverFacts) -> list[str]:
     """A line on the driver, and one for each board."""
     lines = []
     if facts.driver is not None:
-        lines.append(f"driver    NVIDIA {facts.driver}, NVML {facts.library}, CUDA {facts.cuda}")
+        lines.append(f"driver    NVIDIA {facts.driver}, NVML {facts.nvml}, CUDA {facts.cuda}")
     for gpu in facts.gpus:
         cuda = "not visible to CUDA here" if gpu.cuda_index is None else f"cuda:{gpu.cuda_index}"
         lines.append(f"GPU {gpu.index:<5} {gpu.name}, {cuda}, {gpu.uuid}")

@@ -37,7 +37,7 @@ class NvmlBed:
 
     def __init__(self, path: Path, library: NvmlLibrary) -> None:
         self.path = path
-        self.library = library
+        self.nvml = library
         with path.open("r+b") as file:
             self._memory = mmap.mmap(file.fileno(), ctypes.sizeof(State))
         self._state: Any = State.from_buffer(self._memory)
@@ -84,7 +84,7 @@ class NvmlBed:
     @property
     def environment(self) -> dict[str, str]:
         """What a child process needs to find this node's driver."""
-        folder = str(self.library.folder)
+        folder = str(self.nvml.folder)
         return {"LD_LIBRARY_PATH": folder, STATE_VARIABLE: str(self.path), LIBRARY_VARIABLE: folder}
 
     @property
@@ -108,7 +108,7 @@ class NvmlBed:
 
     def loaded(self) -> AbstractContextManager[None]:
         """`pynvml` in this process finds this node's driver meanwhile."""
-        return driver_loaded(self.library.path, {STATE_VARIABLE: str(self.path)})
+        return driver_loaded(self.nvml.path, {STATE_VARIABLE: str(self.path)})
 
     # ---- time ----
 
