@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ecobench.errors import RequestError
+from ecobench.records import GpuSetting
 
 WAYS = "write 85% (of the default limit), 300W or 0.6kW, default, min or max; by GPU: 0:300W,1:280W"
 WORDS = ("default", "min", "max")
@@ -53,6 +54,36 @@ def resolve_limits(typed: str, boards: Sequence[LimitRange]) -> dict[str, Resolv
         RequestError: it cannot be understood, names a GPU that is not there, or is out of a board's range.
     """
     return {board.uuid: _resolve(one, board) for board, one in _pair(typed, boards)}
+
+
+def resolve_settings(
+    power_limit: str | None, sm_clock: str | None, boards: Sequence[LimitRange]
+) -> tuple[GpuSetting, ...]:
+    """What a run sets on each board that it sets anything on.
+
+    Raises:
+        RequestError: it cannot be understood, names a GPU that is not there, or is out of a board's range.
+    """
+    limits = resolve_limits(power_limit, boards) if power_limit is not None else {}
+    clock_mhz = parse_clock(sm_clock, boards) if sm_clock is not None else None
+    settings = []
+    for board in boards:
+        limit = limits.get(board.uuid)
+        if limit is None and clock_mhz is None:
+            continue
+        texts = [limit.text] if limit is not None else []
+        texts += [f"SM clock locked to {clock_mhz} MHz"] if clock_mhz is not None else []
+        settings.append(
+            GpuSetting(
+                uuid=board.uuid,
+                index=board.index,
+                name=board.name,
+                limit_w=limit.watts if limit is not None else None,
+                sm_clock_mhz=clock_mhz,
+                text="; ".join(texts),
+            )
+        )
+    return tuple(settings)
 
 
 def check_limit_text(typed: str) -> None:

@@ -25,7 +25,7 @@ from ecobench.controls.journal import (
 from ecobench.controls.recovery import PutBack, put_all_back, put_back, put_one_back
 from ecobench.controls.ways import choose_way, open_way
 from ecobench.errors import ControlError, EcobenchError
-from ecobench.limits import check_limit_text, parse_clock, resolve_limits
+from ecobench.limits import check_limit_text, parse_clock, resolve_settings
 from ecobench.records import ControlRecord, GpuSetting, LimitChange, LimitState
 
 # A limit is in force some moments after it was set.
@@ -246,26 +246,11 @@ def _choose(power_limit: str | None, sm_clock: str | None, *, folder: Path, uuid
         raise ControlError(
             "no NVIDIA GPU answers", hint="leave out --power-limit and --sm-clock, or see `nvidia-smi -L`"
         )
-    ranges = [board.range() for board in boards]
-    limits = resolve_limits(power_limit, ranges) if power_limit is not None else {}
-    clock_mhz = parse_clock(sm_clock, ranges) if sm_clock is not None else None
-    gpus = []
-    for board in boards:
-        limit = limits.get(board.uuid)
-        if limit is None and clock_mhz is None:
-            continue
-        texts = [limit.text] if limit is not None else []
-        texts += [f"SM clock locked to {clock_mhz} MHz"] if clock_mhz is not None else []
-        setting = GpuSetting(
-            uuid=board.uuid,
-            index=board.index,
-            name=board.name,
-            limit_w=limit.watts if limit is not None else None,
-            sm_clock_mhz=clock_mhz,
-            text="; ".join(texts),
-        )
-        gpus.append(_Gpu(board=board, setting=setting, lock=GpuLock(folder, board.uuid)))
-    return gpus
+    by_uuid = {board.uuid: board for board in boards}
+    return [
+        _Gpu(board=by_uuid[setting.uuid], setting=setting, lock=GpuLock(folder, setting.uuid))
+        for setting in resolve_settings(power_limit, sm_clock, [board.range() for board in boards])
+    ]
 
 
 def _is_in_force(setting: GpuSetting, state: LimitState) -> bool:

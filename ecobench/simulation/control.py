@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from ecobench.limits import LimitRange, parse_clock, resolve_limits
-from ecobench.records import ControlRecord, GpuSetting, LimitState
+from ecobench.limits import LimitRange, resolve_settings
+from ecobench.records import ControlRecord, LimitState
 from ecobench.simulation.node import Board
 
 
@@ -16,7 +16,7 @@ class SimulatedControl:
         self._run = ""
         self._is_applied = False
         self._records: tuple[ControlRecord, ...] = ()
-        self.settings = _settings(board, n_boards, power_limit, sm_clock)
+        self.settings = resolve_settings(power_limit, sm_clock, limit_ranges(board, n_boards))
         self._by_index = {setting.index: setting for setting in self.settings}
 
     @property
@@ -89,30 +89,6 @@ def limit_ranges(board: Board, n_boards: int) -> list[LimitRange]:
         )
         for index in range(n_boards)
     ]
-
-
-def _settings(board: Board, n_boards: int, power_limit: str | None, sm_clock: str | None) -> tuple[GpuSetting, ...]:
-    ranges = limit_ranges(board, n_boards)
-    limits = resolve_limits(power_limit, ranges) if power_limit is not None else {}
-    clock_mhz = parse_clock(sm_clock, ranges) if sm_clock is not None else None
-    found = []
-    for one in ranges:
-        limit = limits.get(one.uuid)
-        if limit is None and clock_mhz is None:
-            continue
-        texts = [limit.text] if limit is not None else []
-        texts += [f"SM clock locked to {clock_mhz} MHz"] if clock_mhz is not None else []
-        found.append(
-            GpuSetting(
-                uuid=one.uuid,
-                index=one.index,
-                name=one.name,
-                limit_w=limit.watts if limit is not None else None,
-                sm_clock_mhz=clock_mhz,
-                text=", ".join(texts),
-            )
-        )
-    return tuple(found)
 
 
 def _state(watts: float) -> LimitState:
