@@ -168,7 +168,7 @@ def _meters(domain: str, kinds: dict[ReadingKind, Trace]) -> _Meters:
     counter = kinds.get(ReadingKind.ENERGY_COUNTER)
     has_power = any(kind in kinds for kind in POWERS)
     # Alone it stays, to say why there is no energy.
-    if counter is not None and has_power and not np.any(np.diff(counter.raw)):
+    if counter is not None and has_power and (counter.is_still or len(counter.raw) < 2):
         counter = None
     return _Meters(
         domain=domain,

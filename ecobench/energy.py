@@ -98,7 +98,8 @@ def domain_energies(trace: Trace, windows: Sequence[Window]) -> tuple[DomainEner
         curve = counter_curve(trace)
         return tuple(_by_counter(trace, curve, window) for window in windows)
     power = _Power.of(trace)
-    return tuple(_by_integral(trace, power, window) for window in windows)
+    update_ns = _update_ns(trace)
+    return tuple(_by_integral(trace, power, window, update_ns=update_ns) for window in windows)
 
 
 def counter_breaks(trace: Trace) -> tuple[CounterBreak, ...]:
@@ -257,7 +258,7 @@ def _too_short(trace: Trace, curve: CounterCurve, window: Window) -> str | None:
     return f"{len(short)} segment(s) are shorter than {least_ns / NS_PER_S:.3g} s, three readings of this counter"
 
 
-def _by_integral(trace: Trace, power: _Power, window: Window) -> DomainEnergy:
+def _by_integral(trace: Trace, power: _Power, window: Window, *, update_ns: int) -> DomainEnergy:
     found = coverage(power.time_ns, window, gap_ns=trace.gap_ns)
     refused = f"; {power.n_refused} readings are no power this domain can draw" if power.n_refused else ""
     if len(power.time_ns) < 2:
@@ -267,30 +268,31 @@ def _by_integral(trace: Trace, power: _Power, window: Window) -> DomainEnergy:
         return _nothing(trace, found, INTEGRAL, reason + refused)
     if 1 - found.share > MOST_UNCOVERED_SHARE:
         return _nothing(trace, found, INTEGRAL, _uncovered(trace, 1 - found.share, found) + refused)
-    if (short := _too_short_to_poll(trace, window)) is not None:
+    if (short := _too_short_to_poll(window, update_ns=update_ns)) is not None:
         return _nothing(trace, found, INTEGRAL, short + refused)
     edges_ns = np.array([(segment.start_ns, segment.stop_ns) for segment in window.segments], dtype=np.int64)
     until_j = power.energy_until_j(edges_ns)
     energy_j = float((until_j[:, 1] - until_j[:, 0]).sum())
-    return _domain_energy(trace.info, found, INTEGRAL, energy_j, blurred_j=_blurred_j(trace, power, edges_ns.ravel()))
+    return _domain_energy(
+        trace.info, found, INTEGRAL, energy_j, blurred_j=_blurred_j(power, edges_ns.ravel(), update_ns=update_ns)
+    )
 
 
-def _too_short_to_poll(trace: Trace, window: Window) -> str | None:
+def _too_short_to_poll(window: Window, *, update_ns: int) -> str | None:
     """Why segments are too short for polled power; None where they are long enough, or make up little of the window."""
-    least_ns = SHORTEST_PERIODS * _update_ns(trace)
+    least_ns = SHORTEST_PERIODS * update_ns
     short = [segment for segment in window.segments if segment.duration_ns < least_ns]
     if sum(segment.duration_ns for segment in short) <= MOST_UNCOVERED_SHARE * window.duration_ns:
         return None
     return f"{len(short)} segment(s) are shorter than {least_ns / NS_PER_S:g} s, three updates of this sensor"
 
 
-def _blurred_j(trace: Trace, power: _Power, edges_ns: Int64s) -> float:
+def _blurred_j(power: _Power, edges_ns: Int64s, *, update_ns: int) -> float:
     """What polled power may put on the wrong side of edges, in J: at each, its step there for one update.
 
     A sensor shows a step of power up to one update late, and between two readings it is interpolated. The step is the
     largest difference of readings within an update and a half of the edge.
     """
-    update_ns = _update_ns(trace)
     firsts = np.searchsorted(power.time_ns, edges_ns - update_ns * 3 // 2, side="left")
     lasts = np.searchsorted(power.time_ns, edges_ns + update_ns * 3 // 2, side="right")
     near = [power.power_w[first:last] for first, last in zip(firsts, lasts, strict=True) if last > first]

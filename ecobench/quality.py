@@ -216,8 +216,8 @@ def check_trace(trace: Trace, breaks: Sequence[CounterBreak], measured: Window |
     """Whether one meter answered, and counted on without a break."""
     domain = trace.info.domain
     flags = []
-    is_still = trace.info.kind is ReadingKind.ENERGY_COUNTER and len(trace.raw) > 1 and trace.raw[0] == trace.raw[-1]
-    if is_still and trace.info.evidence is not Evidence.EST:
+    is_counter = trace.info.kind is ReadingKind.ENERGY_COUNTER and trace.info.evidence is not Evidence.EST
+    if is_counter and trace.is_still:
         flags.append(
             QualityFlag(
                 code="dead_counter",

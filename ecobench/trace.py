@@ -51,6 +51,11 @@ class Trace:
             raise ValueError(f"samples of {self.info.domain} are not in order of time")
 
     @property
+    def is_still(self) -> bool:
+        """Whether it was read more than once and never changed."""
+        return len(self.raw) > 1 and bool(self.raw.min() == self.raw.max())
+
+    @property
     def gap_ns(self) -> int:
         """A longer stretch between two samples of this trace is a gap."""
         return max(GAP_NS, round(GAP_PERIODS * self.info.period_ns))

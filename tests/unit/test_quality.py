@@ -223,6 +223,17 @@ def test_failed_readings_are_counted_and_named() -> None:
     assert flag.evidence == "cpu:0/package: 2 readings failed: EIO"
 
 
+def test_a_counter_that_never_moved_is_said_to_be_dead_and_an_idle_estimate_is_not() -> None:
+    """Polled power may answer in its place, and then nothing else would tell."""
+    still = trace_of(meter_info(), [sample(1, 7), sample(2, 7)])
+    moving = trace_of(meter_info(), [sample(1, 7), sample(2, 8)])
+    idle = trace_of(but(meter_info(), evidence=Evidence.EST), [sample(1, 7), sample(2, 7)])
+
+    assert codes(check_trace(still, (), None)) == {"dead_counter": "warning"}
+    assert codes(check_trace(moving, (), None)) == {}
+    assert codes(check_trace(idle, (), None)) == {}
+
+
 def test_a_break_counts_where_it_touches_the_measured_window() -> None:
     """Before it, or without a window, it is nobody's energy."""
     trace = trace_of(meter_info(), [sample(1, 1)])
