@@ -30,10 +30,7 @@ def wave_folder(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def assert_holds(estimate: dict[str, Any], truth: float, *, width: float) -> None:
-    """The interval holds the truth, to a tenth of its greatest width, and is not wider than that.
-
-    (The stand-in's events are late by what the machine's other processes take; its load is not.)
-    """
+    """The interval holds the truth, to a tenth of its greatest width, and is not wider than that."""
     assert estimate["value"] is not None, estimate
     assert estimate["low"] - width / 10 <= truth <= estimate["high"] + width / 10, estimate
     assert estimate["high"] - estimate["low"] <= width, estimate

@@ -47,10 +47,12 @@ with NvmlBed.attach(os.environ) as bed:
                 while_pid=os.getpid(),
             )
         for n in range(args.periods):
-            wait_until(start_ns + n * period_ns + high_ns)
-            emit("metric", name="high_s", value=high_ns / 1e9, unit="s", step=n + 1)
-            wait_until(start_ns + (n + 1) * period_ns)
-            emit("step", step=n + 1, tokens=n + 1, synced=True)
+            # The bed switches by itself: an edge is stamped with when it was, not with when this process woke up.
+            falling_ns, rising_ns = start_ns + n * period_ns + high_ns, start_ns + (n + 1) * period_ns
+            wait_until(falling_ns)
+            emit("metric", name="high_s", value=high_ns / 1e9, unit="s", step=n + 1, time_ns=falling_ns)
+            wait_until(rising_ns)
+            emit("step", step=n + 1, tokens=n + 1, synced=True, time_ns=rising_ns)
     for gpu in range(len(bed.uuids)):
         bed.set_idle(gpu)
 emit("goodbye", status="done")
